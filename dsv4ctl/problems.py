@@ -1,0 +1,82 @@
+"""The one family of errors: each says what cannot be done, to what, why, and what to type; only cli catches it."""
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class Status(IntEnum):
+    """Exit statuses of the `dsv4ctl` command."""
+
+    OK = 0
+    USAGE = 2
+    PORT_TAKEN = 3
+    GPU = 4
+    ENGINE_MISSING = 5
+    NOT_READY = 6
+    LEFT_OVER = 7
+    BUSY = 8
+    HOST = 9
+    CHANGES = 10
+    FOREIGN = 11
+    BUG = 70
+    INTERRUPTED = 130
+
+
+class Problem(Exception):
+    """Something that cannot be done. `hint` is what to type or look at next."""
+
+    status: ClassVar[Status] = Status.HOST
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class BadConfig(Problem):
+    """Every problem of a configuration at once, one message each."""
+
+    status = Status.USAGE
+
+    def __init__(self, messages: tuple[str, ...], *, hint: str = "") -> None:
+        super().__init__("\n".join(messages), hint=hint)
+        self.messages = messages
+
+
+class PortTaken(Problem):
+    """A port that an instance needs is held by somebody else."""
+
+    status = Status.PORT_TAKEN
+
+
+class GpuProblem(Problem):
+    """GPUs that are asked for are not there, cannot be read or are not free."""
+
+    status = Status.GPU
+
+
+class EngineMissing(Problem):
+    """The engine's interpreter, its package or the model cannot be found or used."""
+
+    status = Status.ENGINE_MISSING
+
+
+class NotReady(Problem):
+    """An instance did not start, died, stalled, or could not be proved."""
+
+    status = Status.NOT_READY
+
+
+class LeftOver(Problem):
+    """Something is left after a teardown."""
+
+    status = Status.LEFT_OVER
+
+
+class Busy(Problem):
+    """Another dsv4ctl holds the lock."""
+
+    status = Status.BUSY
+
+
+class CannotRun(Problem):
+    """A program is missing, failed, or did not end in time."""
