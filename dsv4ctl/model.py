@@ -384,3 +384,15 @@ class SuperviseExit(IntEnum):
     DIED_SERVING = 14
     UNHEALTHY = 15
     LEFT_OVER = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    """What was observed at one moment. `files`: path -> text of each file of ours on disk; `running`: unit -> instance
+    digest of the process that runs in it; `current`: digest of the release kept last, '' when none was."""
+
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    running: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[int, PortView] = field(default_factory=dict)
+    current: str = ""

@@ -1,0 +1,272 @@
+"""Release x HostView -> steps, each with its reason. Pure: a plan can be printed, compared, cut and made again."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dsv4ctl.model import ActiveState, HostView, Instance, LoadState, PortView, Release, Role, Unit
+from dsv4ctl.problems import PortTaken, Problem
+
+TARGET = "dsv4.target"
+SLICE = "dsv4.slice"
+UNIT_FOLDER = "/etc/systemd/system"
+
+# The router stops first so that nothing new comes in; a prefill outlives the decode that pulls KV from it.
+STOP_ORDER = (Role.ROUTER, Role.SERVER, Role.DECODE, Role.PREFILL)
+
+UP = frozenset({ActiveState.ACTIVE, ActiveState.ACTIVATING, ActiveState.RELOADING, ActiveState.REFRESHING})
+DOWN = frozenset({ActiveState.INACTIVE, ActiveState.FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFile:
+    """Write a file whole. `before` is the text it replaces, None when there is none."""
+
+    path: str
+    text: str
+    before: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """Remove a file that deploy once wrote."""
+
+    path: str
+    before: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reload:
+    """Have systemd read the unit files again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetFailed:
+    """Clear a unit's failed state and its start counter, so that an operator's start is not refused for old failures."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop a unit through systemd: drain, TERM, KILL, and wait for it."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start an instance's unit, or follow the start that is under way, until it is proved."""
+
+    instance: Instance
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enable:
+    """Have the host start the unit at boot."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disable:
+    """Have the host no longer start the unit at boot."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Keep the release under the next number."""
+
+    release: Release
+    reason: str
+
+
+Step: TypeAlias = WriteFile | RemoveFile | Reload | ResetFailed | Stop | Start | Enable | Disable | Keep
+
+
+def deploy(release: Release, view: HostView) -> tuple[Step, ...]:
+    """The steps that make the host match `release`; empty when it does.
+
+    Files first (the old instance still serves meanwhile), then stops, then starts, then what makes it last.
+    """
+    stale = _stale_units(release, view)
+    writes = tuple(_writes(release, view))
+    removals = tuple(_removals(stale, view))
+    changed = tuple(i for i in release.instances if not _runs(i, view))
+    return (
+        *writes,
+        *(Stop(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if u.active not in DOWN),
+        *(Disable(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if u.enabled == "enabled"),
+        *removals,
+        *_reload(release, view, any_file=any(_is_unit(s.path) for s in (*writes, *removals))),
+        *_stops(changed, view),
+        *_resets(changed, view),
+        *(Start(instance=i, reason=_why_start(i, view)) for i in changed),
+        *_enables(release, view),
+        *_keep(release, view),
+    )
+
+
+def refusals(release: Release, view: HostView) -> tuple[Problem, ...]:
+    """Why the host cannot take `release` now: every port that an instance to be started needs and somebody else holds.
+
+    A holder inside a unit of ours does not count: that unit is stopped by the plan, or is the instance itself.
+    """
+    changed = (i for i in release.instances if not _runs(i, view))
+    return tuple(
+        _taken(instance, job, view.ports[port])
+        for instance in changed
+        for job, port in instance.ports
+        if port in view.ports and _blocked_by_others(view.ports[port], view)
+    )
+
+
+def teardown(instances: tuple[Instance, ...], view: HostView, *, purge: bool) -> tuple[Step, ...]:
+    """The steps that leave nothing of ours running; with `purge` nothing of ours installed either."""
+    ours = sorted(_our_services(view), key=lambda u: _stop_rank(u.name, instances))
+    steps: list[Step] = [Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN]
+    steps += [ResetFailed(unit=u.name, reason="so that no failed unit is left") for u in ours if u.active != "inactive"]
+    if purge:
+        steps += [Disable(unit=u.name, reason="--purge") for u in _installed(view) if u.enabled == "enabled"]
+        steps += [RemoveFile(path=p, before=t, reason="--purge") for p, t in sorted(view.files.items())]
+        steps += [Reload(reason="unit files are removed")] if any(_is_unit(p) for p in view.files) else []
+    return tuple(steps)
+
+
+def diff(step: WriteFile | RemoveFile) -> str:
+    """A unified diff of what the step does to its file; '' for a file written for the first time is never returned."""
+    before = (step.before or "").splitlines(keepends=True)
+    after = step.text.splitlines(keepends=True) if isinstance(step, WriteFile) else []
+    old = step.path if step.before is not None else "/dev/null"
+    new = step.path if isinstance(step, WriteFile) else "/dev/null"
+    return "".join(difflib.unified_diff(before, after, old, new))
+
+
+def is_up(unit: Unit | None) -> bool:
+    """Whether the unit runs or is on its way there."""
+    return unit is not None and unit.active in UP
+
+
+def _runs(instance: Instance, view: HostView) -> bool:
+    """Active with exactly this digest. A start under way is not 'runs': deploy follows it to its proof."""
+    unit = view.units.get(instance.unit)
+    return unit is not None and unit.active is ActiveState.ACTIVE and view.running.get(instance.unit) == instance.digest
+
+
+def _starting(instance: Instance, view: HostView) -> bool:
+    """A start of exactly this instance is under way (an interrupted deploy, a reboot, an automatic restart)."""
+    unit = view.units.get(instance.unit)
+    on_its_way = unit is not None and unit.active is ActiveState.ACTIVATING
+    return on_its_way and view.running.get(instance.unit) == instance.digest
+
+
+def _why_start(instance: Instance, view: HostView) -> str:
+    unit = view.units.get(instance.unit)
+    if _starting(instance, view):
+        return "a start of it is under way; follow it"
+    if not is_up(unit):
+        return f"it is {unit.active}" if unit and unit.load is LoadState.LOADED else "it is new"
+    return "the configuration changed"
+
+
+def _stops(changed: tuple[Instance, ...], view: HostView) -> Iterator[Stop]:
+    order = sorted(changed, key=lambda i: STOP_ORDER.index(i.role))
+    for instance in order:
+        unit = view.units.get(instance.unit)
+        if unit is not None and unit.active not in DOWN and not _starting(instance, view):
+            yield Stop(unit=instance.unit, reason="the configuration changed")
+
+
+def _resets(changed: tuple[Instance, ...], view: HostView) -> Iterator[ResetFailed]:
+    for instance in changed:
+        unit = view.units.get(instance.unit)
+        if unit is not None and unit.active is ActiveState.FAILED:
+            yield ResetFailed(unit=instance.unit, reason=f"it failed before ({unit.result}); this start is yours")
+
+
+def _writes(release: Release, view: HostView) -> Iterator[WriteFile]:
+    for file in release.files:
+        before = view.files.get(file.path)
+        if before != file.text:
+            why = "it is new" if before is None else "its text changed"
+            yield WriteFile(path=file.path, text=file.text, before=before, reason=why)
+
+
+def _removals(stale: tuple[Unit, ...], view: HostView) -> Iterator[RemoveFile]:
+    for unit in stale:
+        path = f"{UNIT_FOLDER}/{unit.name}"
+        if path in view.files:
+            yield RemoveFile(path=path, before=view.files[path], reason="the mode has no such unit")
+
+
+def _reload(release: Release, view: HostView, *, any_file: bool) -> Iterator[Reload]:
+    # No change in unit text means no reload at all: a reload makes running GPU containers lose their GPUs (B36).
+    waiting = [i.unit for i in release.instances if i.unit in view.units and view.units[i.unit].needs_reload]
+    if any_file:
+        yield Reload(reason="unit files changed")
+    elif waiting:
+        yield Reload(reason=f"systemd has not read {', '.join(waiting)} yet")
+
+
+def _enables(release: Release, view: HostView) -> Iterator[Enable]:
+    for name in (TARGET, *(i.unit for i in release.instances)):
+        unit = view.units.get(name)
+        if unit is None or unit.enabled != "enabled":
+            yield Enable(unit=name, reason="the host shall serve again after a reboot")
+
+
+def _keep(release: Release, view: HostView) -> Iterator[Keep]:
+    if view.current != release.digest:
+        yield Keep(release=release, reason="it is what this host serves now")
+
+
+def _our_services(view: HostView) -> tuple[Unit, ...]:
+    return tuple(u for n, u in sorted(view.units.items()) if n.startswith("dsv4-") and n.endswith(".service"))
+
+
+def _installed(view: HostView) -> tuple[Unit, ...]:
+    return tuple(u for u in view.units.values() if f"{UNIT_FOLDER}/{u.name}" in view.files)
+
+
+def _stale_units(release: Release, view: HostView) -> tuple[Unit, ...]:
+    wanted = {i.unit for i in release.instances}
+    return tuple(u for u in _our_services(view) if u.name not in wanted and _matters(u, view))
+
+
+def _matters(unit: Unit, view: HostView) -> bool:
+    return unit.active not in DOWN or f"{UNIT_FOLDER}/{unit.name}" in view.files
+
+
+def _stop_rank(unit: str, instances: tuple[Instance, ...]) -> int:
+    roles = {i.unit: i.role for i in instances}
+    return STOP_ORDER.index(roles[unit]) if unit in roles else -1
+
+
+def _is_unit(path: str) -> bool:
+    return path.startswith(UNIT_FOLDER)
+
+
+def _blocked_by_others(port: PortView, view: HostView) -> bool:
+    """Our own units' holders go away with them; what remains blocks."""
+    ours = {u.name for u in _our_services(view) if u.active not in DOWN}
+    foreign = [h for h in port.holders if h.unit not in ours]
+    return bool(port.blocked) and (bool(foreign) or not port.holders)
+
+
+def _taken(instance: Instance, job: str, port: PortView) -> PortTaken:
+    return PortTaken(
+        f"cannot give port {port.port} ({job}) to {instance.unit}: {port.blocked}",
+        hint=f"end it, or choose another port: dsv4ctl deploy --port {port.port + 1 if job == 'http' else instance.port}",
+    )
