@@ -1,0 +1,130 @@
+"""Host x Step -> effect, or a Problem. Each step verifies itself; a step that finds the world changed fails."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from dsv4ctl import record, store, systemd
+from dsv4ctl.host import Host
+from dsv4ctl.model import ActiveState, Instance, Phase, RunState, Unit
+from dsv4ctl.plan import DOWN, Disable, Enable, Keep, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
+from dsv4ctl.problems import NotReady, Problem
+
+# One `systemctl show` takes 7-9 ms; twenty looks a second find readiness within the 150 ms that a deploy may add.
+LOOK_EVERY_S = 0.05
+# A queued start job is taken up at once; a unit that is still down after this was refused or stopped by somebody.
+TAKE_UP_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A step is begun."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at a unit that is starting or stopping. `state` is None before its supervisor said anything."""
+
+    unit: Unit
+    state: RunState | None
+
+
+Tell: TypeAlias = Callable[[Doing | Seen], None]
+
+
+def carry_out(host: Host, steps: Iterable[Step], tell: Tell) -> None:
+    """Do every step in order, telling each before it is begun. Raises the Problem of the first that fails."""
+    for step in steps:
+        tell(Doing(step))
+        one(host, step, tell)
+
+
+def one(host: Host, step: Step, tell: Tell) -> None:
+    """Do one step and look whether it holds."""
+    match step:
+        case WriteFile():
+            store.write_atomic(host.paths.under(step.path), step.text, mode=0o644)
+        case RemoveFile():
+            host.paths.under(step.path).unlink(missing_ok=True)
+        case Reload():
+            systemd.daemon_reload()
+        case ResetFailed():
+            systemd.reset_failed(step.unit)
+        case Stop():
+            _stop(host, step.unit, tell)
+        case Start():
+            _start(host, step.instance, tell)
+        case Enable():
+            systemd.enable(step.unit)
+        case Disable():
+            systemd.disable(step.unit)
+        case Keep():
+            host.store.keep(step.release)
+        case _:
+            assert_never(step)
+
+
+def name_of(unit: str) -> str:
+    """The instance's name in its unit's name: `dsv4-decode.service` -> `decode`."""
+    return unit.removeprefix("dsv4-").removesuffix(".service")
+
+
+def run_state(host: Host, name: str) -> RunState | None:
+    """What the instance's supervisor last said; None when it never ran since boot or its file cannot be read."""
+    try:
+        return record.load_state((host.paths.run_folder(name) / "state.json").read_text())
+    except (OSError, Problem):
+        return None
+
+
+def _stop(host: Host, unit: str, tell: Tell) -> None:
+    """Have systemd stop the unit and follow it down. TimeoutStopSec of the unit bounds this; no second timer runs here."""
+    systemd.stop(unit, block=False)
+    while (seen := systemd.show((unit,))[unit]).active not in DOWN:
+        tell(Seen(seen, run_state(host, name_of(unit))))
+        host.clock.sleep(LOOK_EVERY_S)
+
+
+def _start(host: Host, instance: Instance, tell: Tell) -> None:
+    """Start the unit and follow it until it is active with this instance, or it is clear that it will not be."""
+    before = systemd.show((instance.unit,))[instance.unit]
+    began = host.clock.now()
+    systemd.start(instance.unit, block=False)
+    while True:
+        unit = systemd.show((instance.unit,))[instance.unit]
+        state = _fresh(run_state(host, instance.name), instance)
+        tell(Seen(unit, state))
+        if unit.active is ActiveState.ACTIVE:
+            return
+        if _is_over(unit, before, host.clock.now() - began):
+            _give_up(host, instance, (unit, state), tell)
+        host.clock.sleep(LOOK_EVERY_S)
+
+
+def _fresh(state: RunState | None, instance: Instance) -> RunState | None:
+    return state if state is not None and state.digest == instance.digest else None
+
+
+def _is_over(unit: Unit, before: Unit, waited_s: float) -> bool:
+    """Failed, put down for an automatic restart (a deploy does not wait for luck), or never taken up."""
+    if unit.active is ActiveState.FAILED or unit.sub.startswith("auto-restart") or unit.restarts > before.restarts:
+        return True
+    return unit.active is ActiveState.INACTIVE and waited_s > TAKE_UP_S
+
+
+def _give_up(host: Host, instance: Instance, last: tuple[Unit, RunState | None], tell: Tell) -> None:
+    """Stop the unit, so that systemd does not go on starting what never served, and say why in the supervisor's words."""
+    unit, state = last
+    _stop(host, instance.unit, tell)
+    said = state.words if state is not None and state.phase is Phase.FAILED else _in_systemds_words(unit)
+    advice = state.advice if state is not None else ""
+    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=advice or f"dsv4ctl logs {instance.name}")
+
+
+def _in_systemds_words(unit: Unit) -> str:
+    if unit.active is ActiveState.INACTIVE:
+        return "it was stopped by somebody else while it was starting"
+    what = f"{unit.exit_code} with status {unit.exit_status}" if unit.exit_code else unit.sub
+    return f"systemd says {unit.result} (main process {what}){'; ' + unit.status_text if unit.status_text else ''}"

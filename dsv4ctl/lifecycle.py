@@ -1,0 +1,99 @@
+"""deploy, plan, status, teardown: each reads downwards, and each is one way through observe -> plan -> execute -> prove."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dsv4ctl import config, execute, observe, plan, proof, release
+from dsv4ctl.execute import Tell
+from dsv4ctl.host import Host
+from dsv4ctl.model import HostSpec, HostView, Instance, Release
+from dsv4ctl.plan import Step
+from dsv4ctl.problems import LeftOver, Problem
+from dsv4ctl.proof import Check, Proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a deploy would do, what stands against it, and what the operator should know."""
+
+    release: Release
+    view: HostView
+    steps: tuple[Step, ...]
+    refusals: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teardown:
+    """What a teardown did, and the checks that nothing is left (empty without --verify)."""
+
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...] = ()
+
+
+def render(host: Host, spec: HostSpec) -> Release:
+    """The release that `spec` gives on this host. Raises what config, engine and release rooms raise."""
+    return release.render(spec, observe.machine(host, spec), observe.texts())
+
+
+def prepare(host: Host, spec: HostSpec) -> Plan:
+    """Look at the host and plan the deploy; changes nothing."""
+    want = render(host, spec)
+    view = observe.host(host, want)
+    return Plan(
+        release=want,
+        view=view,
+        steps=plan.deploy(want, view),
+        refusals=plan.refusals(want, view),
+        warnings=(*config.warnings(spec), *want.notes),
+    )
+
+
+def deploy(host: Host, spec: HostSpec, tell: Tell) -> tuple[Plan, tuple[Proof, ...]]:
+    """Make the host match `spec` and prove that what answers is what was asked for.
+
+    Refused before anything is touched when a port is held by somebody else. Raises the Problem of whatever failed.
+    """
+    with host.store.lock("deploy"):
+        made = prepare(host, spec)
+        refuse(made.refusals)
+        host.store.cache_engine(*observe.remembered_engine(host, spec))
+        execute.carry_out(host, made.steps, tell)
+        return made, prove(host, made.release.instances)
+
+
+def prove(host: Host, instances: Iterable[Instance]) -> tuple[Proof, ...]:
+    """Prove each instance from outside: who answers, is it ready, does it serve the model. Raises NotReady."""
+    return tuple(proof.of(host, instance) for instance in instances)
+
+
+def refuse(refusals: tuple[Problem, ...]) -> None:
+    """Raise the refusals, all in one message when there are several."""
+    if len(refusals) == 1:
+        raise refusals[0]
+    if refusals:
+        raise type(refusals[0])("\n".join(str(r) for r in refusals), hint=refusals[0].hint)
+
+
+def teardown(host: Host, tell: Tell, *, verify: bool, purge: bool) -> Teardown:
+    """Stop everything of ours, end what is left of our trees, and with `verify` prove that nothing is.
+
+    Raises LeftOver naming what is still there.
+    """
+    with host.store.lock("teardown"):
+        instances = observe.installed(host)
+        view = observe.host(host, None)
+        trees = proof.trees(view)
+        steps = plan.teardown(instances, view, purge=purge)
+        execute.carry_out(host, steps, tell)
+        survivors = proof.end(host, trees)
+        checks = proof.gone(host, instances, trees) if verify or survivors else ()
+    left = [c for c in checks if not c.ok]
+    if left:
+        raise LeftOver("cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint="dsv4ctl status")
+    return Teardown(steps=steps, checks=checks)
+
+
+def planned_teardown(host: Host, *, purge: bool) -> tuple[Step, ...]:
+    """What a teardown would do; changes nothing."""
+    return plan.teardown(observe.installed(host), observe.host(host, None), purge=purge)

@@ -1,0 +1,161 @@
+"""Host -> values: what this machine is and what runs on it now. Changes nothing."""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import dsv4ctl
+from dsv4ctl import discover, gpus, procs, record, resources, sockets, systemd
+from dsv4ctl.child import run
+from dsv4ctl.engine import options
+from dsv4ctl.host import Host
+from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, PortView, Release, Unit
+from dsv4ctl.plan import SLICE, TARGET, UNIT_FOLDER
+from dsv4ctl.problems import CannotRun, EngineMissing
+from dsv4ctl.release import Texts
+
+UNITS = "dsv4-*.service"
+HELP_TIMEOUT_S = 300
+_INSTANCE_FILE = re.compile(r"/var/lib/dsv4ctl/instances/[\w.-]+\.json")
+# One short program tells the version and where it is installed, without importing torch.
+_WHICH = (
+    "import importlib.metadata as m, pathlib as p; d = m.distribution('sglang'); f = p.Path(str(d.locate_file(''))); "
+    "print(d.version, f, int((f / 'sglang').stat().st_mtime))"
+)
+
+
+def texts() -> Texts:
+    """The template and unit texts that a release is rendered from."""
+    return Texts(
+        engine_service=resources.template("engine.service.j2"),
+        target=resources.unit(TARGET),
+        slice=resources.unit(SLICE),
+    )
+
+
+def machine(host: Host, spec: HostSpec) -> Machine:
+    """The facts of this host that a release of `spec` depends on.
+
+    Raises EngineMissing when the engine or the model is not configured or cannot be used, with what was found instead.
+    """
+    _require_engine_and_model(spec)
+    wants_gpus = any(shape.gpus for shape in spec.mode.roles)
+    return Machine(
+        systemd_version=systemd.version(),
+        gpus=gpus.read() if wants_gpus else gpus.GpuView(),
+        engine=engine(host, spec),
+        ephemeral_ports=sockets.ephemeral_range(),
+        supervisor=(sys.executable, "-P", "-m", "dsv4ctl.supervise"),
+        own_folders=(sys.prefix, sys.base_prefix, str(Path(dsv4ctl.__file__).parent.parent)),
+    )
+
+
+def engine(host: Host, spec: HostSpec) -> EngineBuild:
+    """The engine's version and option strings, from its own --help, cached by interpreter, version and install time.
+
+    Importing torch for --help takes tens of seconds on a real engine, so it is done once an installed version.
+    Raises EngineMissing when the interpreter has no sglang or its --help does not answer.
+    """
+    python = spec.engine.python or ""
+    version, place, stamp = _installed_sglang(python)
+    key = f"{python} {version} {place} {stamp}"
+    known = host.store.cached_engine(key)
+    return known or _ask(python, spec.engine.version or version, spec.engine.environment)
+
+
+def engine_key(build: EngineBuild) -> str:
+    """The key under which a build's options are remembered."""
+    version, place, stamp = _installed_sglang(build.python)
+    return f"{build.python} {version} {place} {stamp}"
+
+
+def host(host: Host, release: Release | None) -> HostView:
+    """What is installed and running of ours, and the ports that `release` needs. `release` None: what is there only."""
+    wanted = tuple(i.unit for i in release.instances) if release else ()
+    units = {u.name: u for u in systemd.show((UNITS, TARGET, *wanted, *_unit_files(host))).values()}
+    current = host.store.current()
+    return HostView(
+        units=units,
+        files=files(host, release),
+        running={name: digest for name, unit in units.items() if (digest := _running_digest(unit))},
+        ports=ports(release.instances) if release else {},
+        current=current[1].digest if current else "",
+    )
+
+
+def ports(instances: Iterable[Instance]) -> dict[int, PortView]:
+    """Every port of the instances, with its holders. The rendezvous listens on all addresses whatever the host is."""
+    hosts = {port: ("" if job == "rendezvous" else i.host) for i in instances for job, port in i.ports}
+    return {port: sockets.view(host or "0.0.0.0", port) for port, host in hosts.items()}  # noqa: S104 - looked at, not bound
+
+
+def installed(host: Host) -> tuple[Instance, ...]:
+    """The instances whose unit files are on this host, read from the files that those units name: the truth even where
+    the kept releases are gone. Their argv stands in the unit only and is left empty here."""
+    found = []
+    for name in _unit_files(host):
+        text = (host.paths.units / name).read_text()
+        match = _INSTANCE_FILE.search(text)
+        if match and (path := host.paths.under(match.group())).exists():
+            found.append(record.load_instance(path.read_text(), ()))
+    return tuple(found)
+
+
+def files(host: Host, release: Release | None) -> dict[str, str]:
+    """Our files on this host: those of `release`, and every unit file and instance file of ours besides."""
+    names = {f"{UNIT_FOLDER}/{name}" for name in (*_unit_files(host), TARGET, SLICE)}
+    names |= {f"/var/lib/dsv4ctl/instances/{p.name}" for p in sorted(host.paths.instances.glob("*.json"))}
+    names |= {f.path for f in release.files} if release else set()
+    there = {name: host.paths.under(name) for name in sorted(names)}
+    return {name: path.read_text() for name, path in there.items() if path.is_file()}
+
+
+def _unit_files(host: Host) -> tuple[str, ...]:
+    return tuple(sorted(p.name for p in host.paths.units.glob(UNITS)))
+
+
+def _running_digest(unit: Unit) -> str:
+    """The digest of the instance that the unit's main process was started for, from its own environment.
+
+    The supervisor keeps its environment; only the engine's workers wipe theirs.
+    """
+    return procs.environment(unit.main_pid).get("DSV4CTL_RELEASE", "") if unit.main_pid else ""
+
+
+def _require_engine_and_model(spec: HostSpec) -> None:
+    missing = [key for key, value in (("engine.python", spec.engine.python), ("engine.model", spec.engine.model)) if not value]
+    if not missing:
+        return
+    found = discover.summary()
+    raise EngineMissing(
+        f"cannot deploy: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not configured\n{found}",
+        hint="dsv4ctl init   (writes /etc/dsv4ctl/config.toml from what it finds), or --python FILE --model FOLDER",
+    )
+
+
+def _installed_sglang(python: str) -> tuple[str, str, str]:
+    try:
+        words = run([python, "-c", _WHICH], timeout_s=30).stdout.split()
+    except CannotRun as problem:
+        raise EngineMissing(
+            f"cannot use {python} as the engine: it has no installed sglang ({_last_line(str(problem))})",
+            hint="dsv4ctl init --print   shows the engine environments of this host",
+        ) from problem
+    return words[0], words[1], words[2]
+
+
+def _ask(python: str, version: str, environment: tuple[tuple[str, str], ...]) -> EngineBuild:
+    argv = [python, *EngineBuild(python=python, version=version).launch, "--help"]
+    try:
+        text = run(argv, timeout_s=HELP_TIMEOUT_S, env=dict(environment)).stdout
+    except CannotRun as problem:
+        raise EngineMissing(
+            f"cannot read the options of {python}: {_last_line(str(problem))}", hint=" ".join(argv) + "   shows all of it"
+        ) from problem
+    names, choices = options.parse_help(text)
+    return EngineBuild(python=python, version=version, options=names, choices=choices)
+
+
+def _last_line(text: str) -> str:
+    return text.strip().splitlines()[-1] if text.strip() else "no output"
