@@ -1,13 +1,14 @@
 """Proofs from outside: what answers is what was asked for; after a teardown nothing of ours is left. Ends only what was in our trees."""
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsv4ctl import probe, procs, sockets, systemd
 from dsv4ctl.host import Host
-from dsv4ctl.model import HostView, Identity, Instance, PortView, Unit
+from dsv4ctl.model import Holder, HostView, Identity, Instance, PortView, Unit
 from dsv4ctl.plan import DOWN
 from dsv4ctl.problems import NotReady
 
@@ -38,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """The processes of a unit at one moment: its cgroup, and whatever descends from it or shares a session with it."""
+    """The processes of a unit at one moment: those of its cgroup, and whatever descends from them."""
 
     unit: str
     cgroup: str
@@ -93,17 +94,23 @@ def gone(host: Host, instances: Iterable[Instance], known: Iterable[Tree]) -> tu
 def _tree(unit: Unit) -> Tree:
     inside = [i for pid in procs.cgroup_pids(unit.cgroup) if (i := procs.identity(pid))]
     below = [i for process in inside for i in procs.descendants(process.pid)]
-    return Tree(unit=unit.name, cgroup=unit.cgroup, processes=tuple(sorted({*inside, *below})))
+    # Whoever calls us from within a unit (a shell of a debugger, say) is no part of what may be ended.
+    ourselves = {procs.identity(os.getpid()), *procs.ancestors(os.getpid())}
+    return Tree(unit=unit.name, cgroup=unit.cgroup, processes=tuple(sorted({*inside, *below} - ourselves)))
 
 
 def _alive(known: Iterable[Tree]) -> tuple[Identity, ...]:
     return tuple(p for tree in known for p in tree.processes if procs.alive(p))
 
 
+def holders_of(instance: Instance, unit: Unit) -> tuple[Holder, ...]:
+    """The listeners on the instance's port that belong to the unit's own processes."""
+    return tuple(h for h in sockets.holders(instance.port) if procs.within(h.listener.cgroup, unit.cgroup))
+
+
 def _listener_pid(instance: Instance, unit: Unit) -> int:
-    holders = sockets.holders(instance.port)
-    ours = [h for h in holders if procs.within(h.listener.cgroup, unit.cgroup)]
-    others = [h for h in holders if h not in ours]
+    ours = holders_of(instance, unit)
+    others = [h for h in sockets.holders(instance.port) if h not in ours]
     if others:
         raise NotReady(
             f"cannot prove {instance.unit}: port {instance.port} is answered by {sockets.words(others[0])} as well or instead",

@@ -1,0 +1,167 @@
+"""What `status` shows: one row an instance, put together from systemd, the supervisor's words, the engine and the GPUs."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from dsv4ctl import execute, gpus, observe, probe, procs, proof, systemd
+from dsv4ctl.host import Host
+from dsv4ctl.model import ActiveState, GpuView, Instance, Phase, RunState, Unit
+
+# /ready and /v1/loads answer in milliseconds; an engine whose loop is blocked must not hold the whole table up.
+ASK_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One instance as it is now. Byte and token counts; None where nobody tells. `words` is for people."""
+
+    unit: str
+    role: str
+    state: str
+    since: float | None
+    pid: int
+    port: int
+    health: str
+    model: str
+    context_length: int | None
+    kv_tokens: int | None
+    running: int | None
+    waiting: int | None
+    gpus: tuple[int, ...]
+    gpu_used_bytes: int | None
+    restarts: int
+    words: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """All rows, and what could not be read."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What an engine says of itself in /v1/loads; None where it says nothing."""
+
+    kv_tokens: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+
+
+def status(host: Host) -> Status:
+    """Look at every installed instance. GPUs are read beside the engines, for NVML takes longest."""
+    instances = observe.installed(host)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        wants_gpus = any(i.gpus for i in instances)
+        reading = pool.submit(gpus.read) if wants_gpus else None
+        units = systemd.show(tuple(i.unit for i in instances)) if instances else {}
+        rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit]), instances))
+        view = reading.result() if reading else GpuView()
+    notes = (f"GPU memory is unknown: {view.problem}",) if view.problem else ()
+    return Status(rows=tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True)), notes=notes)
+
+
+def parse_loads(body: object) -> Load:
+    """Sum over the data-parallel ranks of /v1/loads."""
+    ranks = body.get("loads") if isinstance(body, dict) else None
+    if not isinstance(ranks, list) or not ranks:
+        return Load()
+    return Load(
+        kv_tokens=_sum(ranks, "max_total_num_tokens"),
+        running=_sum(ranks, "num_running_reqs"),
+        waiting=_sum(ranks, "num_waiting_reqs"),
+    )
+
+
+def _sum(ranks: list[dict[str, object]], key: str) -> int | None:
+    values = [v for rank in ranks if isinstance(v := rank.get(key), int)]
+    return sum(values) if values else None
+
+
+def _row(host: Host, instance: Instance, unit: Unit) -> Row:
+    state = execute.run_state(host, instance.name)
+    up = unit.active is ActiveState.ACTIVE
+    health, load = _asked(instance, unit) if up else (_unasked(state, unit), Load())
+    return Row(
+        unit=instance.unit,
+        role=instance.role,
+        state=_state(unit),
+        since=unit.since,
+        pid=unit.main_pid,
+        port=instance.port,
+        health=health,
+        model=instance.served_model_name,
+        context_length=_context(instance, state),
+        kv_tokens=load.kv_tokens,
+        running=load.running,
+        waiting=load.waiting,
+        gpus=instance.gpus,
+        gpu_used_bytes=None,
+        restarts=unit.restarts,
+        words=_words(unit, state),
+        notes=tuple(_drift(instance, unit)),
+    )
+
+
+def _state(unit: Unit) -> str:
+    return unit.active if unit.active in (ActiveState.ACTIVE, ActiveState.INACTIVE) else f"{unit.active} ({unit.sub})"
+
+
+def _words(unit: Unit, state: RunState | None) -> str:
+    """systemd's StatusText while it runs, the supervisor's last words after it failed."""
+    if unit.status_text:
+        return unit.status_text
+    if state is None:
+        return ""
+    return state.words if state.phase in (Phase.FAILED, Phase.STOPPED) else f"ended while {state.words}"
+
+
+def _context(instance: Instance, state: RunState | None) -> int | None:
+    said = state.capacity.context_length if state is not None and state.capacity is not None else None
+    return said or instance.context_length
+
+
+def _drift(instance: Instance, unit: Unit) -> Iterable[str]:
+    if unit.main_pid and (runs := procs.environment(unit.main_pid).get("DSV4CTL_RELEASE")) != instance.digest:
+        yield f"{unit.name} still runs {runs or 'an unknown release'}, its files say {instance.digest}: dsv4ctl deploy"
+    if unit.needs_reload:
+        yield f"systemd has not read the changed {unit.name} yet: systemctl daemon-reload"
+    for drop_in in unit.drop_ins:
+        yield f"{unit.name} is changed by {drop_in}"
+
+
+def _unasked(state: RunState | None, unit: Unit) -> str:
+    if unit.active is ActiveState.ACTIVATING and state is not None:
+        return state.phase
+    return "failed" if unit.active is ActiveState.FAILED else "-"
+
+
+def _asked(instance: Instance, unit: Unit) -> tuple[str, Load]:
+    """Readiness and load of an active instance, if it is its own processes that answer."""
+    base, key = probe.base_url(instance.host, instance.port), proof.api_key(instance)
+    holders = proof.holders_of(instance, unit)
+    if not holders:
+        return f"nothing of it listens on {instance.port}", Load()
+    ready = probe.get(f"{base}/ready", timeout_s=ASK_TIMEOUT_S)
+    if ready.status == 404:
+        ready = probe.get(f"{base}/v1/models", key, timeout_s=ASK_TIMEOUT_S)
+    loads = probe.get(f"{base}/v1/loads", key, timeout_s=ASK_TIMEOUT_S)
+    return _health(ready), parse_loads(loads.json())
+
+
+def _health(ready: probe.Answer) -> str:
+    if ready.status == 200:
+        return "ready"
+    return f"not ready ({ready.status})" if ready.status else f"no answer ({ready.error})"
+
+
+def _with_gpus(row: Row, instance: Instance, view: GpuView) -> Row:
+    mine = [g for g in view.gpus if g.uuid in instance.gpu_uuids]
+    used = [g.used_bytes for g in mine if g.used_bytes is not None]
+    if not used or len(used) != len(instance.gpu_uuids):
+        return row
+    return replace(row, gpu_used_bytes=sum(used))
