@@ -1,0 +1,182 @@
+"""The one door to other programs: argv in, whole output out. Decides nothing."""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsv4ctl.problems import CannotRun
+
+# Debian and Ubuntu package that brings a program; the names are the same on both.
+PACKAGES = {
+    "ss": "iproute2",
+    "ip": "iproute2",
+    "systemctl": "systemd",
+    "journalctl": "systemd",
+    "systemd-analyze": "systemd",
+    "systemd-run": "systemd",
+    "busctl": "systemd",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "mount": "mount",
+    "umount": "mount",
+}
+
+# Messages are parsed and shown, so they must not come in the operator's language.
+LANGUAGE = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+# A killed group is gone at once unless one of it sits in uninterruptible sleep (a driver call); then it is left behind.
+KILL_LIMIT_S = 2.0
+
+
+class MissingProgram(CannotRun):
+    """The program is not installed."""
+
+
+class TimedOut(CannotRun):
+    """The program did not end in time. `abandoned`: not even SIGKILL ended it, so it was left behind."""
+
+    def __init__(self, message: str, *, hint: str = "", abandoned: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.abandoned = abandoned
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A program that has ended. `status` is negative for the signal that ended it."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+def run(  # noqa: PLR0913 -- the one door has all the handles; everything but argv is by keyword
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    input_text: str = "",
+    check: bool = True,
+    cwd: Path | None = None,
+) -> Done:
+    """Run a program to its end in a process group of its own and return its whole output, decoded as UTF-8.
+
+    `env` is added to our own environment. Raises MissingProgram, TimedOut (its whole group has been killed then)
+    and, when `check`, CannotRun with the program's stderr for every exit status but 0.
+    """
+    words = tuple(str(word) for word in argv)
+    began = time.monotonic()
+    stdin = subprocess.PIPE if input_text else subprocess.DEVNULL
+    process = _start(words, stdin=stdin, stderr=subprocess.PIPE, env=env, cwd=cwd)
+    try:
+        stdout, stderr = process.communicate(input_text.encode() or None, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise _timed_out(words, process, error, timeout_s) from None
+    except BaseException:
+        _end(process)
+        raise
+    done = Done(words, process.returncode, _text(stdout), _text(stderr), time.monotonic() - began)
+    if check and done.status:
+        raise CannotRun(f"cannot run `{_shown(words)}`: {why(done)}")
+    return done
+
+
+def stream(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Yield the lines that a program prints, as they come, without their ends. Closing the iterator ends the program.
+
+    Raises MissingProgram at the first step, and CannotRun with the program's stderr when it fails by itself.
+    """
+    words = tuple(str(word) for word in argv)
+    # A pipe that nobody reads would fill up and stop the program; an anonymous file does not.
+    with os.fdopen(os.memfd_create("stderr"), "r+b") as stderr:
+        process = _start(words, stdin=subprocess.DEVNULL, stderr=stderr.fileno(), env=env, cwd=None)
+        try:
+            for line in process.stdout or ():
+                yield _text(line).removesuffix("\n")
+            status = process.wait()
+        finally:
+            _end(process)
+        stderr.seek(0)
+        done = Done(words, status, "", _text(stderr.read()), 0.0)
+    if done.status:
+        raise CannotRun(f"cannot run `{_shown(words)}`: {why(done)}")
+
+
+def why(done: Done) -> str:
+    """What a program said when it failed: its stderr, else its stdout, else its exit status or signal in words."""
+    if said := done.stderr.strip() or done.stdout.strip():
+        return said
+    if done.status < 0:
+        return f"it was ended by signal {-done.status} ({signal.strsignal(-done.status)})"
+    return f"exit status {done.status}"
+
+
+def _start(
+    words: tuple[str, ...], *, stdin: int, stderr: int, env: Mapping[str, str] | None, cwd: Path | None
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own: Ctrl-C is for us alone, and a timeout can end all that it started."""
+    if cwd is not None and not cwd.is_dir():
+        raise CannotRun(f"cannot run `{_shown(words)}` in {cwd}: there is no such folder")
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, **LANGUAGE, **(env or {})},
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise _missing(words[0]) from None
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"cannot run `{_shown(words)}`: {error}") from None
+
+
+def _missing(program: str) -> MissingProgram:
+    package = PACKAGES.get(Path(program).name)
+    hint = f"apt-get install {package}" if package else f"look for it with `command -v {Path(program).name}`"
+    return MissingProgram(f"cannot run {program}: there is no such program", hint=hint)
+
+
+def _timed_out(
+    words: tuple[str, ...], process: subprocess.Popen[bytes], error: subprocess.TimeoutExpired, timeout_s: float
+) -> TimedOut:
+    ended = _end(process)
+    said = _text(error.stderr or b"").strip()
+    words_end = "and was ended" if ended else f"and not even SIGKILL ended pid {process.pid}, so it was left behind"
+    message = f"cannot run `{_shown(words)}`: it did not end within {timeout_s:g} s {words_end}"
+    return TimedOut(message + (f": {said}" if said else ""), abandoned=not ended)
+
+
+def _end(process: subprocess.Popen[bytes]) -> bool:
+    """Kill the group that the program leads, reap it and let go of its pipes; False: it did not go."""
+    if process.returncode is None:
+        # Not reaped yet, so the number is still its own, even when it is a zombie already.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_LIMIT_S)
+    for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+        # Closing flushes, and a pipe whose reader is gone cannot be flushed.
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+    return process.returncode is not None
+
+
+def _shown(words: tuple[str, ...], width: int = 160) -> str:
+    """The command as one would type it, cut where it would drown the message."""
+    text = shlex.join(words)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", errors="replace")

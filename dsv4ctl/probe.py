@@ -1,0 +1,121 @@
+"""HTTP to an engine on this host, straight to the socket. Says what was answered, not what it means."""
+
+import http.client
+import io
+import json
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+BODY_LIMIT = 4 * 1024 * 1024
+
+WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 -- not bound, replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, after `seconds`. `status` is None when no whole answer came; `error` says why then."""
+
+    status: int | None
+    body: bytes = b""
+    seconds: float = 0.0
+    error: str = ""
+
+    def json(self) -> object:
+        """The body as JSON; None when it is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+class _Deadline(io.RawIOBase):
+    """A socket as a file with one deadline for the whole; with one for each read a dripping server never ends."""
+
+    def __init__(self, connection: socket.socket, end: float) -> None:
+        super().__init__()
+        self._connection, self._end = connection, end
+
+    def readable(self) -> bool:  # type: ignore[explicit-override]  # typing.override is newer than Python 3.11
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[explicit-override,override]
+        self._connection.settimeout(_left(self._end))
+        return self._connection.recv_into(buffer)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """What http.client asks a socket for."""
+        return io.BufferedReader(self)
+
+
+def base_url(host: str, port: int) -> str:
+    """The URL at which to ask a server that binds `host` on this machine: a wildcard becomes its family's loopback."""
+    host = WILDCARDS.get(host, host).strip("[]")
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def get(url: str, key: str = "", *, timeout_s: float) -> Answer:
+    """GET a plain http URL; `timeout_s` covers all of it. Never raises for what the other side does.
+
+    Proxy variables are not looked at: hosts export them for model downloads, and a proxy's 503 is not the engine's.
+    """
+    return _ask("GET", url, None, key, timeout_s)
+
+
+def post(url: str, payload: Mapping[str, object], key: str = "", *, timeout_s: float) -> Answer:
+    """POST `payload` as JSON; otherwise like `get`."""
+    return _ask("POST", url, json.dumps(payload).encode(), key, timeout_s)
+
+
+def _ask(method: str, url: str, payload: bytes | None, key: str, timeout_s: float) -> Answer:
+    began = time.monotonic()
+    try:
+        status, body, error = _exchange(method, url, _request(method, url, payload, key), began + timeout_s)
+    except TimeoutError:
+        status, body, error = None, b"", f"no whole answer within {timeout_s:g} s"
+    except OSError as failure:
+        status, body, error = None, b"", (failure.strerror or str(failure)).lower()
+    except http.client.HTTPException as failure:
+        status, body, error = None, b"", f"not a whole HTTP answer: {failure or type(failure).__name__}"
+    return Answer(status, body, time.monotonic() - began, error)
+
+
+def _exchange(method: str, url: str, request: bytes, end: float) -> tuple[int | None, bytes, str]:
+    """Send a request, read its answer: status, body and what is wrong with it."""
+    with socket.create_connection(_address(url), _left(end)) as connection:
+        connection.settimeout(_left(end))
+        connection.sendall(request)
+        with closing(http.client.HTTPResponse(_Deadline(connection, end), method=method)) as response:  # type: ignore[arg-type]
+            response.begin()
+            body = response.read(BODY_LIMIT)
+            if response.length:  # what Content-Length promised and did not come
+                return None, body, f"the answer broke off {response.length} bytes before its end"
+            cut = len(body) == BODY_LIMIT and response.read(1) != b""
+            return response.status, body, f"the answer was cut at {BODY_LIMIT} bytes" if cut else ""
+
+
+def _request(method: str, url: str, payload: bytes | None, key: str) -> bytes:
+    parts = urlsplit(url)
+    lines = [
+        f"{method} {parts.path or '/'}{'?' + parts.query if parts.query else ''} HTTP/1.1",
+        f"Host: {parts.netloc}",
+    ]
+    lines += ["Connection: close", "Accept: */*", "User-Agent: dsv4ctl"]
+    lines += [f"Authorization: Bearer {key}"] if key else []
+    lines += [] if payload is None else ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + (payload or b"")
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 80
+
+
+def _left(end: float) -> float:
+    """Seconds to the deadline. Raises TimeoutError when it has passed, for a socket takes 0 as "do not wait at all"."""
+    if (left := end - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left
