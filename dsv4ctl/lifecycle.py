@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from dsv4ctl import config, execute, observe, plan, proof, release
 from dsv4ctl.execute import Tell
+from dsv4ctl.findings import Check, Proof
 from dsv4ctl.host import Host
 from dsv4ctl.model import HostSpec, HostView, Instance, Release
 from dsv4ctl.plan import Step
 from dsv4ctl.problems import LeftOver, Problem
-from dsv4ctl.proof import Check, Proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

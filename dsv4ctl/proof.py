@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsv4ctl import probe, procs, sockets, systemd
+from dsv4ctl.findings import Check, Proof
 from dsv4ctl.host import Host
 from dsv4ctl.model import Holder, HostView, Identity, Instance, PortView, Unit
 from dsv4ctl.plan import DOWN
@@ -14,27 +15,6 @@ from dsv4ctl.problems import NotReady
 
 ASK_TIMEOUT_S = 5.0
 END_LIMIT_S = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """An instance that was proved: who listens, what it serves, how long its context is."""
-
-    instance: str
-    unit: str
-    url: str
-    pid: int
-    model: str
-    context_length: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that must be gone, and how it was found."""
-
-    what: str
-    ok: bool
-    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,42 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from dsv4ctl import execute, gpus, observe, probe, procs, proof, systemd
+from dsv4ctl.findings import Row, Status
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, GpuView, Instance, Phase, RunState, Unit
 
 # /ready and /v1/loads answer in milliseconds; an engine whose loop is blocked must not hold the whole table up.
 ASK_TIMEOUT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One instance as it is now. Byte and token counts; None where nobody tells. `words` is for people."""
-
-    unit: str
-    role: str
-    state: str
-    since: float | None
-    pid: int
-    port: int
-    health: str
-    model: str
-    context_length: int | None
-    kv_tokens: int | None
-    running: int | None
-    waiting: int | None
-    gpus: tuple[int, ...]
-    gpu_used_bytes: int | None
-    restarts: int
-    words: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """All rows, and what could not be read."""
-
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

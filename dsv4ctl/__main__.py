@@ -1,0 +1,5 @@
+"""`python -m dsv4ctl` is `dsv4ctl`."""
+
+from dsv4ctl.cli import main
+
+main()

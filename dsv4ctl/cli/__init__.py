@@ -1,0 +1,104 @@
+"""The command line: read options, one lifecycle call, show. Commands are imported only when they are asked for."""
+
+import sys
+import tempfile
+import traceback
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from dsv4ctl import __version__
+from dsv4ctl.problems import Problem, Status
+
+# Name -> short help. Written here so that `dsv4ctl --help` imports no command; tests/house compares it with the commands.
+COMMANDS = {
+    "deploy": "Make this host serve what is asked for, and prove it.",
+    "plan": "Show what deploy would do; touch nothing.",
+    "status": "Show what runs here and how it is.",
+    "logs": "Show an instance's log.",
+    "teardown": "Stop everything of ours and prove that nothing is left.",
+    "render": "Print or write the unit files of a config.",
+    "config": "Show the effective config, or an example.",
+    "init": "Write a config for this host from what is found on it.",
+    "rehearse": "Try the whole job in a private systemd with stand-in GPUs.",
+}
+
+
+class _Commands(click.Group):
+    """Finds command NAME as `command` in dsv4ctl.cli.NAME."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"dsv4ctl.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101 - a module without its command is a bug of ours
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from difflib import get_close_matches
+
+        near = get_close_matches(args[0], COMMANDS, n=1) if args[0] not in COMMANDS else []
+        if near:
+            ctx.fail(f"no such command '{args[0]}'; did you mean '{near[0]}'?")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="dsv4ctl")
+def root() -> None:
+    """Deploy, watch over and tear down DeepSeek-V4 inference (SGLang) under systemd on one host.
+
+    After `deploy` exits 0, what answers is what was asked for. After `teardown --verify` exits 0, nothing is left.
+    """
+
+
+def main() -> None:
+    """Entry point of the console script: every Problem becomes one message and its exit status, and nothing else does."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; returns its exit status."""
+    try:
+        returned = root.main(args=argv, prog_name="dsv4ctl", standalone_mode=False)
+        return returned if isinstance(returned, int) else Status.OK
+    except click.ClickException as wrong:
+        wrong.show()
+        return Status.USAGE
+    except Problem as problem:
+        say(problem)
+        return problem.status
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there", err=True)
+        return Status.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        return Status.OK
+    except Exception:  # noqa: BLE001 - the last door: a fault of ours is kept for its report, never shown raw
+        return _bug()
+
+
+def say(problem: Problem) -> None:
+    """Show a problem on stderr: what cannot be done, then what to type."""
+    click.echo(f"{click.style('dsv4ctl:', fg='red')} {problem}", err=True)
+    if problem.hint:
+        click.echo(f"  try: {problem.hint}", err=True)
+
+
+def _bug() -> int:
+    with tempfile.NamedTemporaryFile("w", prefix="dsv4ctl-bug-", suffix=".txt", delete=False) as file:
+        file.write(traceback.format_exc())
+    last = traceback.format_exc().strip().splitlines()[-1]
+    click.echo(f"dsv4ctl: this is a fault of dsv4ctl itself: {last}\n  please report it with {Path(file.name)}", err=True)
+    return Status.BUG

@@ -1,0 +1,98 @@
+"""What a deploy or teardown says while it works: a live view on a terminal, plain lines elsewhere. Talk goes to stderr."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from dsv4ctl import screen
+from dsv4ctl.execute import Doing, Seen, Tell
+from dsv4ctl.plan import Start, Step, Stop
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+# A line every this many seconds from a phase that only counts up; a new phase is told at once.
+REPEAT_S = 10.0
+
+
+@contextmanager
+def teller() -> Iterator[Tell]:
+    """The teller that fits stderr. On a terminal the view is closed before the block's outcome is shown."""
+    if not sys.stderr.isatty():
+        yield Lines().tell
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), refresh_per_second=8, transient=False) as live:
+        yield View(live).tell
+
+
+class Lines:
+    """One line a step and a phase, with the seconds since the command began."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._said = ""
+        self._phase = ""
+        self._at = 0.0
+
+    def tell(self, what: Doing | Seen) -> None:
+        """Say it, unless it was just said."""
+        if isinstance(what, Doing):
+            self._say(screen.step_line(what.step))
+            return
+        text = screen.phase_line(what.unit, what.state)
+        phase = what.state.phase if what.state is not None else ""
+        is_due = phase != self._phase or time.monotonic() - self._at >= REPEAT_S
+        if text != self._said and is_due:
+            self._phase = phase
+            self._say(f"  {text}")
+
+    def _say(self, text: str) -> None:
+        self._said, self._at = text.strip(), time.monotonic()
+        click.echo(f"+ {self._at - self._began:6.1f} s  {text}", err=True)
+
+
+class View:
+    """The steps done so far, and below them the one in work with its phase, its bar and the seconds it takes."""
+
+    def __init__(self, live: "Live") -> None:
+        self._live = live
+        self._began = time.monotonic()
+        self._lines: list[str] = []
+        self._step: Step | None = None
+        self._step_began = self._began
+
+    def tell(self, what: Doing | Seen) -> None:
+        """Redraw."""
+        if isinstance(what, Doing):
+            self._next(what.step)
+        self._draw(what if isinstance(what, Seen) else None)
+
+    def _next(self, step: Step) -> None:
+        now = time.monotonic()
+        self._finish(now)
+        self._step, self._step_began = step, now
+
+    def _finish(self, now: float) -> None:
+        if self._step is not None:
+            took = f"  ({now - self._step_began:.1f} s)" if isinstance(self._step, Start | Stop) else ""
+            self._lines.append(f"+ {self._step_began - self._began:6.1f} s  {screen.step_line(self._step)}{took}")
+
+    def _draw(self, seen: Seen | None) -> None:
+        from rich.text import Text
+
+        now = time.monotonic()
+        text = Text("\n".join(self._lines) + ("\n" if self._lines else ""), style="dim")
+        if self._step is not None:
+            text.append(f"> {now - self._began:6.1f} s  {screen.step_line(self._step)}")
+        if seen is not None:
+            text.append(f"\n             {screen.phase_line(seen.unit, seen.state)}", style="bold")
+            if seen.state is not None and seen.state.total:
+                text.append(f"\n             {screen.bar(seen.state.done, seen.state.total)}", style="cyan")
+        self._live.update(text)

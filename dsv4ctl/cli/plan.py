@@ -1,0 +1,61 @@
+"""`dsv4ctl plan`, and how a plan is shown."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from dsv4ctl.cli.options import Asked, spec_options
+from dsv4ctl.problems import Status
+
+if TYPE_CHECKING:
+    from dsv4ctl.lifecycle import Plan
+
+
+@click.command("plan", short_help="Show what deploy would do; touch nothing.")
+@spec_options
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(asked: Asked, as_json: bool) -> int:
+    """Show what deploy would do, step by step with reasons, and how the unit files change. Touches nothing.
+
+    Exit status 0: nothing to do; 10: there are changes; anything else: the deploy would be refused, for the reason shown.
+    """
+    from dsv4ctl import lifecycle
+
+    return show(lifecycle.prepare(asked.host(), asked.spec()), as_json=as_json)
+
+
+def show(plan: "Plan", *, as_json: bool) -> int:
+    """Print a plan; raises its refusals after that, so that they decide the exit status."""
+    from dsv4ctl import lifecycle, screen
+
+    if as_json:
+        click.echo(json.dumps(_json(plan)))
+    else:
+        click.echo(screen.diffs(plan.steps), nl=False)
+        click.echo(screen.steps(plan.steps) if plan.steps else "nothing to do")
+    for warning in plan.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    lifecycle.refuse(plan.refusals)
+    return Status.CHANGES if plan.steps else Status.OK
+
+
+def _json(plan: "Plan") -> dict[str, object]:
+    from dsv4ctl import screen
+    from dsv4ctl.plan import RemoveFile, WriteFile
+
+    return {
+        "digest": plan.release.digest,
+        "mode": plan.release.mode,
+        "steps": [
+            {
+                "do": type(step).__name__,
+                "what": screen.step_line(step),
+                "reason": step.reason,
+                **({"diff": screen.diffs((step,))} if isinstance(step, WriteFile | RemoveFile) else {}),
+            }
+            for step in plan.steps
+        ],
+        "refusals": [str(r) for r in plan.refusals],
+        "warnings": list(plan.warnings),
+    }

@@ -1,0 +1,24 @@
+"""`dsv4ctl render`."""
+
+from pathlib import Path
+
+import click
+
+from dsv4ctl.cli.options import Asked, spec_options
+
+
+@click.command("render", short_help="Print or write the unit files of a config.")
+@spec_options
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write the files below this folder instead of printing.")
+def command(asked: Asked, out: Path | None) -> int:
+    """Print the files that deploy would install, or write them below a folder; nothing is installed or started."""
+    from dsv4ctl import lifecycle, store
+
+    made = lifecycle.render(asked.host(), asked.spec())
+    for file in made.files:
+        if out is None:
+            click.echo(f"# {file.path}\n{file.text}")
+        else:
+            store.write_atomic(out / file.path.lstrip("/"), file.text, mode=0o644)
+            click.echo(str(out / file.path.lstrip("/")))
+    return 0

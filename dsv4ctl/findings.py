@@ -1,0 +1,55 @@
+"""Findings: what the commands show of a host, as values. Knows the model only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One instance as it is now. Byte and token counts; None where nobody tells. `words` is for people."""
+
+    unit: str
+    role: str
+    state: str
+    since: float | None
+    pid: int
+    port: int
+    health: str
+    model: str
+    context_length: int | None
+    kv_tokens: int | None
+    running: int | None
+    waiting: int | None
+    gpus: tuple[int, ...]
+    gpu_used_bytes: int | None
+    restarts: int
+    words: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """All rows, and what could not be read."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """An instance that was proved: who listens, what it serves, how long its context is."""
+
+    instance: str
+    unit: str
+    url: str
+    pid: int
+    model: str
+    context_length: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that must be gone, and how it was found."""
+
+    what: str
+    ok: bool
+    words: str

@@ -1,0 +1,30 @@
+"""The log of an instance, from the journal. Changes nothing."""
+
+from collections.abc import Iterator
+
+from dsv4ctl import observe, systemd
+from dsv4ctl.host import Host
+from dsv4ctl.problems import Problem
+
+
+def lines(host: Host, name: str, *, lines: int, follow: bool) -> Iterator[str]:
+    """The last `lines` of the named instance's log, and with `follow` what comes after, each with its time.
+
+    An empty name means the only instance there is. Raises Problem when there is no such instance, or several.
+    """
+    unit = _unit(host, name)
+    entries = systemd.follow_journal(unit, lines=lines) if follow else systemd.journal(unit, lines=lines)
+    for entry in entries:
+        yield f"{entry.clock()} {entry.identifier}[{entry.pid}]: {entry.message}"
+
+
+def _unit(host: Host, name: str) -> str:
+    units = {i.name: i.unit for i in observe.installed(host)}
+    wanted = name.removeprefix("dsv4-").removesuffix(".service")
+    if wanted in units:
+        return units[wanted]
+    if not wanted and len(units) == 1:
+        return next(iter(units.values()))
+    there = ", ".join(sorted(units)) or "none; nothing is deployed here"
+    what = f"no instance is called {name}" if name else "say which instance"
+    raise Problem(f"cannot show the log: {what} (there is: {there})", hint=f"dsv4ctl logs {next(iter(sorted(units)), 'server')}")

@@ -1,0 +1,150 @@
+"""Values -> lines and tables for people. Pure: the time now is handed in, colours belong to cli."""
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from dsv4ctl.findings import Check, Proof, Row, Status
+from dsv4ctl.model import Phase, RunState, Unit
+from dsv4ctl.plan import (
+    Disable,
+    Enable,
+    Keep,
+    Reload,
+    RemoveFile,
+    ResetFailed,
+    Start,
+    Step,
+    Stop,
+    WriteFile,
+    diff,
+)
+
+GIB = 1024**3
+BAR = 20
+
+
+def step_line(step: Step) -> str:
+    """One step in words: what, and why."""
+    return f"{_what(step)}: {step.reason}"
+
+
+def steps(todo: Sequence[Step]) -> str:
+    """A numbered plan, one step a line."""
+    return "\n".join(f"{n:3}. {step_line(step)}" for n, step in enumerate(todo, start=1))
+
+
+def diffs(todo: Iterable[Step]) -> str:
+    """What the plan changes in files, as one unified diff."""
+    return "".join(diff(step) for step in todo if isinstance(step, WriteFile | RemoveFile))
+
+
+def proof_line(proof: Proof) -> str:
+    """What answers now."""
+    context = f", context {proof.context_length}" if proof.context_length else ""
+    return f"{proof.unit} serves {proof.model} on {proof.url} (pid {proof.pid}{context})"
+
+
+def checks(found: Iterable[Check]) -> str:
+    """The proof that nothing is left, one line a check."""
+    return "\n".join(f"{'gone' if c.ok else 'LEFT'}  {c.what}: {c.words}" for c in found)
+
+
+def status(found: Status, now: float) -> str:
+    """The status table, each instance's own words below it, and what could not be read."""
+    if not found.rows:
+        return "nothing is deployed here; dsv4ctl deploy --mode single-tp4 --port 30001"
+    words = [f"{row.unit}: {row.words}" for row in found.rows if row.words]
+    notes = [f"note: {note}" for row in found.rows for note in row.notes] + [f"note: {note}" for note in found.notes]
+    return "\n".join([table(HEADINGS, [_cells(row, now) for row in found.rows]), *words, *notes])
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Left-aligned columns, two spaces apart."""
+    widths = [max(len(line[n]) for line in (headings, *rows)) for n in range(len(headings))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in (headings, *rows)
+    )
+
+
+def phase_line(unit: Unit, state: RunState | None) -> str:
+    """What a starting or stopping unit does now, in its own words."""
+    if unit.status_text:
+        return unit.status_text
+    if state is not None and state.phase is Phase.FAILED:
+        return state.words
+    return f"{unit.active} ({unit.sub})"
+
+
+def bar(done: int, total: int) -> str:
+    """A progress bar of fixed width; '' when there is nothing to count."""
+    if total <= 0:
+        return ""
+    full = min(BAR, BAR * done // total)
+    return f"[{'#' * full}{'.' * (BAR - full)}] {done}/{total}"
+
+
+def duration(seconds: float) -> str:
+    """`8 s`, `3 min`, `5 h`, `2 d`: one unit, as an operator says it."""
+    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {word}"
+    return f"{int(seconds)} s"
+
+
+def tokens(count: int | None) -> str:
+    """`524288`, `6.05 M`: exact below a million."""
+    if count is None:
+        return "-"
+    return f"{count / 1_000_000:.2f} M" if count >= 1_000_000 else str(count)
+
+
+HEADINGS = (
+    "UNIT", "ROLE", "STATE", "SINCE", "PID", "PORT", "HEALTH", "MODEL", "CONTEXT", "KV TOKENS", "RUN/WAIT", "GPU MEMORY",
+)  # fmt: skip
+
+
+def _cells(row: Row, now: float) -> tuple[str, ...]:
+    return (
+        row.unit.removesuffix(".service"),
+        row.role,
+        row.state,
+        duration(now - row.since) if row.since else "-",
+        str(row.pid or "-"),
+        str(row.port),
+        row.health,
+        row.model,
+        tokens(row.context_length),
+        tokens(row.kv_tokens),
+        f"{row.running}/{row.waiting}" if row.running is not None else "-",
+        _gpu_memory(row),
+    )
+
+
+def _gpu_memory(row: Row) -> str:
+    if not row.gpus:
+        return "no GPUs"
+    return "-" if row.gpu_used_bytes is None else f"{row.gpu_used_bytes / GIB:.1f} GiB on {len(row.gpus)}"
+
+
+def _what(step: Step) -> str:
+    match step:
+        case WriteFile():
+            return f"write {step.path}"
+        case RemoveFile():
+            return f"remove {step.path}"
+        case Reload():
+            return "have systemd read its unit files"
+        case ResetFailed():
+            return f"clear the failed state of {step.unit}"
+        case Stop():
+            return f"stop {step.unit}"
+        case Start():
+            return f"start {step.instance.unit} and prove it"
+        case Enable():
+            return f"enable {step.unit}"
+        case Disable():
+            return f"disable {step.unit}"
+        case Keep():
+            return f"keep release {step.release.digest}"
+        case _:
+            assert_never(step)
