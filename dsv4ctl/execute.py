@@ -80,7 +80,7 @@ def run_state(host: Host, name: str) -> RunState | None:
 
 
 def _stop(host: Host, unit: str, tell: Tell) -> None:
-    """Have systemd stop the unit and follow it down. TimeoutStopSec of the unit bounds this; no second timer runs here."""
+    """Have systemd stop the unit and follow it down. Its TimeoutStopSec bounds this; no second timer runs here."""
     systemd.stop(unit, block=False)
     while (seen := systemd.show((unit,))[unit]).active not in DOWN:
         tell(Seen(seen, run_state(host, name_of(unit))))
@@ -115,7 +115,7 @@ def _is_over(unit: Unit, before: Unit, waited_s: float) -> bool:
 
 
 def _give_up(host: Host, instance: Instance, last: tuple[Unit, RunState | None], tell: Tell) -> None:
-    """Stop the unit, so that systemd does not go on starting what never served, and say why in the supervisor's words."""
+    """Stop the unit, so that systemd does not go on starting what never served, and say why."""
     unit, state = last
     _stop(host, instance.unit, tell)
     said = state.words if state is not None and state.phase is Phase.FAILED else _in_systemds_words(unit)

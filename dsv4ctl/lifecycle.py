@@ -1,4 +1,4 @@
-"""deploy, plan, status, teardown: each reads downwards, and each is one way through observe -> plan -> execute -> prove."""
+"""render, plan, deploy, teardown: each is one way through observe -> plan -> execute -> prove."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,12 +59,12 @@ def deploy(host: Host, spec: HostSpec, tell: Tell) -> tuple[Plan, tuple[Proof, .
         refuse(made.refusals)
         host.store.cache_engine(*observe.remembered_engine(host, spec))
         execute.carry_out(host, made.steps, tell)
-        return made, prove(host, made.release.instances)
+        return made, prove(made.release.instances)
 
 
-def prove(host: Host, instances: Iterable[Instance]) -> tuple[Proof, ...]:
+def prove(instances: Iterable[Instance]) -> tuple[Proof, ...]:
     """Prove each instance from outside: who answers, is it ready, does it serve the model. Raises NotReady."""
-    return tuple(proof.of(host, instance) for instance in instances)
+    return tuple(proof.of(instance) for instance in instances)
 
 
 def refuse(refusals: tuple[Problem, ...]) -> None:
@@ -87,10 +87,12 @@ def teardown(host: Host, tell: Tell, *, verify: bool, purge: bool) -> Teardown:
         steps = plan.teardown(instances, view, purge=purge)
         execute.carry_out(host, steps, tell)
         survivors = proof.end(host, trees)
-        checks = proof.gone(host, instances, trees) if verify or survivors else ()
+        checks = proof.gone(instances, trees) if verify or survivors else ()
     left = [c for c in checks if not c.ok]
     if left:
-        raise LeftOver("cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint="dsv4ctl status")
+        raise LeftOver(
+            "cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint="dsv4ctl status"
+        )
     return Teardown(steps=steps, checks=checks)
 
 

@@ -27,4 +27,6 @@ def _unit(host: Host, name: str) -> str:
         return next(iter(units.values()))
     there = ", ".join(sorted(units)) or "none; nothing is deployed here"
     what = f"no instance is called {name}" if name else "say which instance"
-    raise Problem(f"cannot show the log: {what} (there is: {there})", hint=f"dsv4ctl logs {next(iter(sorted(units)), 'server')}")
+    raise Problem(
+        f"cannot show the log: {what} (there is: {there})", hint=f"dsv4ctl logs {next(iter(sorted(units)), 'server')}"
+    )

@@ -1,10 +1,10 @@
-"""The words of the house as frozen values. Knows nothing: no room is imported here, nothing is computed that needs a clock or a file."""
+"""The words of the house as frozen values. Knows nothing: no room is imported, nothing needs a clock or a file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-# ---- what is asked for ------------------------------------------------------------------------------------------------
+# ---- what is asked for
 
 
 class Role(StrEnum):
@@ -95,7 +95,7 @@ class HostSpec:
     limits: Limits = field(default_factory=Limits)
 
 
-# ---- what this machine is ---------------------------------------------------------------------------------------------
+# ---- what this machine is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class Machine:
     own_folders: tuple[str, ...] = ()
 
 
-# ---- the release ------------------------------------------------------------------------------------------------------
+# ---- the release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ class Release:
     notes: tuple[str, ...] = ()
 
 
-# ---- what is observed -------------------------------------------------------------------------------------------------
+# ---- what is observed
 
 
 class LoadState(StrEnum):
@@ -235,7 +235,7 @@ class ActiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A unit as systemd shows it. `since` is seconds since the epoch of the last state change, None when there was none."""
+    """A unit as systemd shows it. `since`: seconds since the epoch of its last state change, None when it had none."""
 
     name: str
     load: LoadState
@@ -353,7 +353,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What a supervisor last said of its instance; kept in /run/dsv4ctl/NAME/state.json. Times are seconds since the epoch."""
+    """What a supervisor last said of its instance (/run/dsv4ctl/NAME/state.json). Times are seconds since the epoch."""
 
     name: str
     digest: str

@@ -124,7 +124,9 @@ def _running_digest(unit: Unit) -> str:
 
 
 def _require_engine_and_model(spec: HostSpec) -> None:
-    missing = [key for key, value in (("engine.python", spec.engine.python), ("engine.model", spec.engine.model)) if not value]
+    missing = [
+        key for key, value in (("engine.python", spec.engine.python), ("engine.model", spec.engine.model)) if not value
+    ]
     if not missing:
         return
     found = discover.summary()
@@ -151,7 +153,8 @@ def _ask(python: str, version: str, environment: tuple[tuple[str, str], ...]) ->
         text = run(argv, timeout_s=HELP_TIMEOUT_S, env=dict(environment)).stdout
     except CannotRun as problem:
         raise EngineMissing(
-            f"cannot read the options of {python}: {_last_line(str(problem))}", hint=" ".join(argv) + "   shows all of it"
+            f"cannot read the options of {python}: {_last_line(str(problem))}",
+            hint=" ".join(argv) + "   shows all of it",
         ) from problem
     names, choices = options.parse_help(text)
     return EngineBuild(python=python, version=version, options=names, choices=choices)

@@ -11,6 +11,7 @@ from dsv4ctl.problems import PortTaken, Problem
 TARGET = "dsv4.target"
 SLICE = "dsv4.slice"
 UNIT_FOLDER = "/etc/systemd/system"
+INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances/"
 
 # The router stops first so that nothing new comes in; a prefill outlives the decode that pulls KV from it.
 STOP_ORDER = (Role.ROUTER, Role.SERVER, Role.DECODE, Role.PREFILL)
@@ -47,7 +48,7 @@ class Reload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetFailed:
-    """Clear a unit's failed state and its start counter, so that an operator's start is not refused for old failures."""
+    """Clear a unit's failed state and its start counter: an operator's start is not refused for old failures."""
 
     unit: str
     reason: str
@@ -115,6 +116,7 @@ def deploy(release: Release, view: HostView) -> tuple[Step, ...]:
         *_resets(changed, view),
         *(Start(instance=i, reason=_why_start(i, view)) for i in changed),
         *_enables(release, view),
+        *_leftovers(release, view),
         *_keep(release, view),
     )
 
@@ -213,7 +215,8 @@ def _removals(stale: tuple[Unit, ...], view: HostView) -> Iterator[RemoveFile]:
 
 def _reload(release: Release, view: HostView, *, any_file: bool) -> Iterator[Reload]:
     # No change in unit text means no reload at all: a reload makes running GPU containers lose their GPUs (B36).
-    waiting = [i.unit for i in release.instances if i.unit in view.units and view.units[i.unit].needs_reload]
+    names = (TARGET, *(i.unit for i in release.instances))
+    waiting = [n for n in names if n in view.units and view.units[n].needs_reload]
     if any_file:
         yield Reload(reason="unit files changed")
     elif waiting:
@@ -225,6 +228,14 @@ def _enables(release: Release, view: HostView) -> Iterator[Enable]:
         unit = view.units.get(name)
         if unit is None or unit.enabled != "enabled":
             yield Enable(unit=name, reason="the host shall serve again after a reboot")
+
+
+def _leftovers(release: Release, view: HostView) -> Iterator[RemoveFile]:
+    """Instance files that no unit names any more; last, so that an interrupted deploy never misses one it needs."""
+    wanted = {f.path for f in release.files}
+    for path, text in sorted(view.files.items()):
+        if path.startswith(INSTANCE_FOLDER) and path not in wanted:
+            yield RemoveFile(path=path, before=text, reason="no unit names it any more")
 
 
 def _keep(release: Release, view: HostView) -> Iterator[Keep]:
@@ -268,5 +279,5 @@ def _blocked_by_others(port: PortView, view: HostView) -> bool:
 def _taken(instance: Instance, job: str, port: PortView) -> PortTaken:
     return PortTaken(
         f"cannot give port {port.port} ({job}) to {instance.unit}: {port.blocked}",
-        hint=f"end it, or choose another port: dsv4ctl deploy --port {port.port + 1 if job == 'http' else instance.port}",
+        hint=f"end it, or choose another port: dsv4ctl deploy {'--port' if job == 'http' else '--internal-port'} …",
     )

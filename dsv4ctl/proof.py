@@ -1,4 +1,4 @@
-"""Proofs from outside: what answers is what was asked for; after a teardown nothing of ours is left. Ends only what was in our trees."""
+"""Proofs from outside: what answers is what was asked for; after a teardown nothing of ours is left."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def api_key(instance: Instance) -> str:
         return ""
 
 
-def of(host: Host, instance: Instance) -> Proof:
+def of(instance: Instance) -> Proof:
     """Prove one instance: the unit is active, its own processes listen, it is ready, and it serves the model asked for.
 
     Raises NotReady with what is wrong. The generation was asked for by the supervisor before it said READY=1.
@@ -60,7 +60,7 @@ def end(host: Host, known: Iterable[Tree]) -> tuple[Identity, ...]:
     return procs.end_all(lambda: _alive(trees_), host.clock, END_LIMIT_S)
 
 
-def gone(host: Host, instances: Iterable[Instance], known: Iterable[Tree]) -> tuple[Check, ...]:
+def gone(instances: Iterable[Instance], known: Iterable[Tree]) -> tuple[Check, ...]:
     """Check that units, processes, cgroups and ports are gone."""
     units = systemd.show(("dsv4-*.service", *(i.unit for i in instances)))
     ports = {port: sockets.view(i.host, port) for i in instances for _, port in i.ports}
@@ -93,7 +93,7 @@ def _listener_pid(instance: Instance, unit: Unit) -> int:
     others = [h for h in sockets.holders(instance.port) if h not in ours]
     if others:
         raise NotReady(
-            f"cannot prove {instance.unit}: port {instance.port} is answered by {sockets.words(others[0])} as well or instead",
+            f"cannot prove {instance.unit}: {sockets.words(others[0])} answers on port {instance.port} too, or instead",
             hint="end it, then deploy again",
         )
     if not ours:
@@ -117,7 +117,7 @@ def _served(instance: Instance, url: str) -> tuple[str, int | None]:
     if answer.status == 401:
         raise NotReady(
             f"cannot prove {instance.unit}: it refuses the API key (401)",
-            hint=f"is the key in {instance.api_key_file} the one it was started with? systemctl restart {instance.unit}",
+            hint=f"systemctl restart {instance.unit}   if {instance.api_key_file} changed since it started",
         )
     models = served_models(answer.body)
     if instance.served_model_name not in models:

@@ -1,4 +1,4 @@
-"""What `status` shows: one row an instance, put together from systemd, the supervisor's words, the engine and the GPUs."""
+"""What `status` shows: a row an instance, from systemd, the supervisor's words, the engine and the GPUs."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor

@@ -62,7 +62,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Left-aligned columns, two spaces apart."""
     widths = [max(len(line[n]) for line in (headings, *rows)) for n in range(len(headings))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in (headings, *rows)
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in (headings, *rows)
     )
 
 
@@ -99,7 +100,8 @@ def tokens(count: int | None) -> str:
 
 
 HEADINGS = (
-    "UNIT", "ROLE", "STATE", "SINCE", "PID", "PORT", "HEALTH", "MODEL", "CONTEXT", "KV TOKENS", "RUN/WAIT", "GPU MEMORY",
+    "UNIT", "ROLE", "STATE", "SINCE", "PID", "PORT", "HEALTH", "MODEL",
+    "CONTEXT", "KV TOKENS", "RUN/WAIT", "GPU MEMORY",
 )  # fmt: skip
 
 

@@ -3,15 +3,17 @@
 import sys
 import tempfile
 import traceback
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 import click
+from typing_extensions import override
 
 from dsv4ctl import __version__
 from dsv4ctl.problems import Problem, Status
 
-# Name -> short help. Written here so that `dsv4ctl --help` imports no command; tests/house compares it with the commands.
+# Name -> short help, written here so that `dsv4ctl --help` imports no command; a test compares it with the commands.
 COMMANDS = {
     "deploy": "Make this host serve what is asked for, and prove it.",
     "plan": "Show what deploy would do; touch nothing.",
@@ -28,9 +30,11 @@ COMMANDS = {
 class _Commands(click.Group):
     """Finds command NAME as `command` in dsv4ctl.cli.NAME."""
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
@@ -38,15 +42,15 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101 - a module without its command is a bug of ours
         return command
 
+    @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    @override
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from difflib import get_close_matches
-
         near = get_close_matches(args[0], COMMANDS, n=1) if args[0] not in COMMANDS else []
         if near:
             ctx.fail(f"no such command '{args[0]}'; did you mean '{near[0]}'?")
@@ -63,7 +67,7 @@ def root() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script: every Problem becomes one message and its exit status, and nothing else does."""
+    """Entry point of the console script: every Problem becomes one message and its exit status."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -79,13 +83,16 @@ def run(argv: list[str]) -> int:
         say(problem)
         return problem.status
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there", err=True)
+        click.echo(
+            "interrupted; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there",
+            err=True,
+        )
         return Status.INTERRUPTED
     except BrokenPipeError:
         # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.
         sys.stdout = None  # type: ignore[assignment]
         return Status.OK
-    except Exception:  # noqa: BLE001 - the last door: a fault of ours is kept for its report, never shown raw
+    except Exception:
         return _bug()
 
 
@@ -100,5 +107,7 @@ def _bug() -> int:
     with tempfile.NamedTemporaryFile("w", prefix="dsv4ctl-bug-", suffix=".txt", delete=False) as file:
         file.write(traceback.format_exc())
     last = traceback.format_exc().strip().splitlines()[-1]
-    click.echo(f"dsv4ctl: this is a fault of dsv4ctl itself: {last}\n  please report it with {Path(file.name)}", err=True)
+    click.echo(
+        f"dsv4ctl: this is a fault of dsv4ctl itself: {last}\n  please report it with {Path(file.name)}", err=True
+    )
     return Status.BUG

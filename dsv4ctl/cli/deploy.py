@@ -10,7 +10,9 @@ from dsv4ctl.cli.options import Asked, spec_options
 
 @click.command("deploy", short_help="Make this host serve what is asked for, and prove it.")
 @spec_options
-@click.option("--dry-run", is_flag=True, help="Show the steps and the unit diffs and touch nothing; the same as `plan`.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the steps and the unit diffs and touch nothing; the same as `plan`."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def command(asked: Asked, dry_run: bool, as_json: bool) -> int:
     """Make this host serve what is asked for, and prove it.
@@ -30,7 +32,11 @@ def command(asked: Asked, dry_run: bool, as_json: bool) -> int:
     for warning in made.warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:
-        click.echo(json.dumps({"changed": bool(made.steps), "digest": made.release.digest, "proofs": [asdict(p) for p in proofs]}))
+        click.echo(
+            json.dumps(
+                {"changed": bool(made.steps), "digest": made.release.digest, "proofs": [asdict(p) for p in proofs]}
+            )
+        )
         return 0
     if not made.steps:
         click.echo("nothing to do")

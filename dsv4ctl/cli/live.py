@@ -1,4 +1,4 @@
-"""What a deploy or teardown says while it works: a live view on a terminal, plain lines elsewhere. Talk goes to stderr."""
+"""What a deploy or teardown says on stderr while it works: a live view on a terminal, plain lines elsewhere."""
 
 import sys
 import time

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def command(asked: Asked, as_json: bool) -> int:
     """Show what deploy would do, step by step with reasons, and how the unit files change. Touches nothing.
 
-    Exit status 0: nothing to do; 10: there are changes; anything else: the deploy would be refused, for the reason shown.
+    Exit status 0: nothing to do; 10: there are changes; anything else: deploy would be refused, for the reason shown.
     """
     from dsv4ctl import lifecycle
 

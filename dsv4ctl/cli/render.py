@@ -9,7 +9,11 @@ from dsv4ctl.cli.options import Asked, spec_options
 
 @click.command("render", short_help="Print or write the unit files of a config.")
 @spec_options
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write the files below this folder instead of printing.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the files below this folder instead of printing.",
+)
 def command(asked: Asked, out: Path | None) -> int:
     """Print the files that deploy would install, or write them below a folder; nothing is installed or started."""
     from dsv4ctl import lifecycle, store

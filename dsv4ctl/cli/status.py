@@ -15,7 +15,7 @@ from dsv4ctl.cli.options import root_option
 @click.option("--json", "as_json", is_flag=True, help="Print the same values as JSON.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds until Ctrl-C.")
 def command(root: Path, as_json: bool, watch: bool) -> int:
-    """Show every instance: unit, state and since when, pid, port, health, model, context, KV tokens, load, GPU memory."""
+    """Show every instance: state and since when, pid, port, health, model, context, KV tokens, load, GPU memory."""
     from dsv4ctl import report, screen
     from dsv4ctl.host import Host
 

@@ -32,7 +32,11 @@ def command(root: Path, verify: bool, purge: bool, dry_run: bool, as_json: bool)
     with live.teller() as tell:
         done = lifecycle.teardown(host, tell, verify=verify, purge=purge)
     if as_json:
-        click.echo(json.dumps({"stopped": [screen.step_line(s) for s in done.steps], "checks": [asdict(c) for c in done.checks]}))
+        click.echo(
+            json.dumps(
+                {"stopped": [screen.step_line(s) for s in done.steps], "checks": [asdict(c) for c in done.checks]}
+            )
+        )
         return 0
     click.echo(screen.checks(done.checks) if done.checks else "stopped" if done.steps else "nothing to do")
     return 0
