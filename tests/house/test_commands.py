@@ -1,0 +1,61 @@
+"""What the program says of itself: --help, the README and the exit statuses agree."""
+
+import re
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from dsv4ctl.cli import COMMANDS
+from dsv4ctl.problems import Status
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+DSV4CTL = Path(sys.executable).parent / "dsv4ctl"
+
+
+def command(name: str) -> click.Command:
+    found = import_module(f"dsv4ctl.cli.{name}").command
+    assert isinstance(found, click.Command)
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_the_command_says(name: str) -> None:
+    assert (command(name).name, command(name).get_short_help_str(200)) == (name, COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_stands_in_the_readme(name: str) -> None:
+    assert f"dsv4ctl {name}" in README
+
+
+def test_the_readme_names_no_option_that_no_command_has() -> None:
+    known = {"--help", "--version"}
+    for name in COMMANDS:
+        commands = [command(name), *getattr(command(name), "commands", {}).values()]
+        known |= {o for c in commands for p in c.params for o in (*p.opts, *p.secondary_opts)}
+
+    named = {o for line in re.findall(r"dsv4ctl [a-z].*", README) for o in re.findall(r"(?<![\w-])--[a-z][\w-]*", line)}
+
+    assert named - known == set()
+
+
+def test_every_exit_status_stands_in_the_readme() -> None:
+    stated = {int(n) for n in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+
+    assert stated == {int(s) for s in Status}
+
+
+def test_help_comes_within_150_ms() -> None:
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run([DSV4CTL, "--help"], capture_output=True, check=True)
+        took.append(time.perf_counter() - began)
+
+    assert min(took) < 0.150
