@@ -263,6 +263,11 @@ def cgroup_pids(cgroup: str, *, recursive: bool = True) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def within(cgroup: str, outer: str) -> bool:
+    """Whether a cgroup is `outer` or lies below it, as a container's lies below its engine's; never within ''."""
+    return bool(outer) and (cgroup == outer or cgroup.startswith(outer.rstrip("/") + "/"))
+
+
 def unit_of_cgroup(cgroup: str) -> str:
     """The systemd unit that a cgroup belongs to: the last service or scope of its path, '' when it has none."""
     units = [part for part in cgroup.split("/") if part.endswith((".service", ".scope"))]
