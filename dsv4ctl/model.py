@@ -108,7 +108,10 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU in PCI bus order. `used_bytes` excludes the driver's reserve (NVML memory info v2); None: not told."""
+    """One GPU in PCI bus order. `used_bytes` excludes the driver's reserve (NVML memory info v2); None: not told.
+
+    `processes_told` False: the platform has no process list, which is not an empty one.
+    """
 
     index: int
     uuid: str
@@ -118,16 +121,18 @@ class Gpu:
     used_bytes: int | None
     reserved_bytes: int | None
     processes: tuple[GpuProcess, ...] = ()
+    processes_told: bool = True
     numa_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuView:
-    """All GPUs, or why they cannot be read."""
+    """All GPUs, or why they cannot be read. `unreadable` says of single ones why they are not among them."""
 
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
     problem: str = ""
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
