@@ -1,0 +1,139 @@
+"""The options that commands share: those that override the config, where it is, and the root. Decides nothing."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dsv4ctl.problems import Problem
+
+if TYPE_CHECKING:
+    from dsv4ctl.config import Effective
+    from dsv4ctl.host import Host
+    from dsv4ctl.model import HostSpec
+
+Function = Callable[..., object]
+
+# Key of the config -> metavar and help of its option. All are texts here: the config room checks them, all at once.
+TEXTS = {
+    "mode": ("NAME", "What to serve: single-tp4, single-tp8 or a mode of the config."),
+    "gpus": ("LIST", 'On which GPUs: "4-7", "0,2,4,6" or "none".'),
+    "host": ("ADDRESS", "IP address to listen on."),
+    "port": ("PORT", "Port to listen on."),
+    "internal_port": ("PORT", "First of the ports that the engines use among themselves."),
+    "user": ("USER", "User to run the engine as."),
+    "api_key_file": ("FILE", "File with the API key that clients must send."),
+    "engine.python": ("FILE", "Python interpreter of the engine's environment."),
+    "engine.venv": ("FOLDER", "Virtual environment of the engine, instead of --python."),
+    "engine.model": ("FOLDER", "Folder of the checkpoint."),
+    "engine.served_model_name": ("NAME", "Name that clients ask for."),
+    "engine.tool_call_parser": ("NAME", "Parser of tool calls."),
+    "engine.reasoning_parser": ("NAME", "Parser of reasoning."),
+    "memory.context_length": ("TOKENS", "Longest context, such as 512k."),
+    "memory.mem_fraction_static": ("FRACTION", "Share of GPU memory for weights and KV pool."),
+    "memory.max_total_tokens": ("TOKENS", "Size of the KV pool."),
+    "memory.max_running_requests": ("COUNT", "Requests that run at once."),
+    "memory.chunked_prefill_size": ("TOKENS", "Tokens of one prefill chunk; -1: no chunks."),
+    "memory.max_prefill_tokens": ("TOKENS", "Tokens of one prefill batch."),
+    "memory.kv_cache_dtype": ("NAME", "Type of the KV cache."),
+    "memory.swa_full_tokens_ratio": ("FRACTION", "Sliding-window pool as a share of the full one."),
+    "memory.cuda_graph_max_bs_decode": ("COUNT", "Largest decode batch with a CUDA graph."),
+}
+SWITCHES = {
+    "enable_metrics": "Serve Prometheus metrics at /metrics.",
+    "engine.trust_remote_code": "Let the engine run code from the model folder.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for: where, from which config, and what it overrides."""
+
+    root: Path
+    file: Path | None
+    flags: Mapping[str, object]
+
+    def host(self) -> "Host":
+        """This machine, its files under the root asked for."""
+        from dsv4ctl.host import Host
+
+        return Host.real(self.root)
+
+    def path(self) -> Path:
+        """The config file: --config, or the one under the root."""
+        from dsv4ctl.store import Paths
+
+        return self.file or Paths(self.root).config
+
+    def effective(self) -> "Effective":
+        """The checked config with the source of every value. A missing file is a problem only if it was named."""
+        from dsv4ctl import config
+
+        path = self.path()
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            if self.file:
+                raise Problem(f"cannot read {path}: there is no such file", hint="dsv4ctl config example") from None
+            return config.load(None, self.flags, path=str(path))
+        except OSError as error:
+            raise Problem(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+        return config.load(config.decode(content, path=str(path)), self.flags, path=str(path))
+
+    def spec(self) -> "HostSpec":
+        """The checked configuration."""
+        return self.effective().spec
+
+
+def root_option(command: Function) -> Function:
+    """--root, given to the command as `root`."""
+    return click.option(
+        "--root",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("/"),
+        metavar="DIR",
+        help="Keep and look for everything below this folder instead of /.",
+    )(command)
+
+
+def spec_options(command: Function) -> Function:
+    """--root, --config and every option that overrides a key of the config, given to the command as one `asked`."""
+
+    @functools.wraps(command)
+    def collected(*, root: Path, config_file: Path | None, **others: object) -> object:
+        flags = {key: others.pop(_parameter(key)) for key in (*TEXTS, *SWITCHES)}
+        asked = Asked(root, config_file, {key: value for key, value in flags.items() if value is not None})
+        return command(asked=asked, **others)
+
+    return root_option(_config_option(_overrides(collected)))
+
+
+def _config_option(command: Function) -> Function:
+    return click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Config to read instead of /etc/dsv4ctl/config.toml.",
+    )(command)
+
+
+def _overrides(command: Function) -> Function:
+    for key, words in reversed(SWITCHES.items()):
+        flag = option_of(key)
+        command = click.option(f"{flag}/--no-{flag[2:]}", _parameter(key), default=None, help=words)(command)
+    for key, (metavar, words) in reversed(TEXTS.items()):
+        command = click.option(option_of(key), _parameter(key), metavar=metavar, help=words)(command)
+    return command
+
+
+def option_of(key: str) -> str:
+    """The option that overrides a key: memory.context_length is --context-length."""
+    return "--" + key.rpartition(".")[2].replace("_", "-")
+
+
+def _parameter(key: str) -> str:
+    return "override_" + key.replace(".", "_")

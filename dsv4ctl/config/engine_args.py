@@ -1,0 +1,83 @@
+"""Which of SGLang's options belong to dsv4ctl and may not stand in the extra arguments: names up to SGLang 0.5.23."""
+
+import re
+from collections.abc import Mapping
+
+# Option -> the key of the configuration that sets it. Aliases and older spellings included.
+MANAGED: Mapping[str, str] = {
+    "--model-path": "engine.model",
+    "--model": "engine.model",
+    "--served-model-name": "engine.served_model_name",
+    "--trust-remote-code": "engine.trust_remote_code",
+    "--tool-call-parser": "engine.tool_call_parser",
+    "--reasoning-parser": "engine.reasoning_parser",
+    "--host": "host",
+    "--port": "port",
+    "--api-key": "api_key_file",
+    "--enable-metrics": "enable_metrics",
+    "--nccl-port": "internal_port",
+    "--dist-init-addr": "internal_port",
+    "--nccl-init-addr": "internal_port",
+    "--tp": "mode (or tp under [modes.NAME])",
+    "--tp-size": "mode (or tp under [modes.NAME])",
+    "--tensor-parallel-size": "mode (or tp under [modes.NAME])",
+    "--base-gpu-id": "gpus",
+    "--gpu-id-step": "gpus",
+    "--context-length": "memory.context_length",
+    "--mem-fraction-static": "memory.mem_fraction_static",
+    "--max-total-tokens": "memory.max_total_tokens",
+    "--max-running-requests": "memory.max_running_requests",
+    "--chunked-prefill-size": "memory.chunked_prefill_size",
+    "--max-prefill-tokens": "memory.max_prefill_tokens",
+    "--kv-cache-dtype": "memory.kv_cache_dtype",
+    "--swa-full-tokens-ratio": "memory.swa_full_tokens_ratio",
+    "--cuda-graph-max-bs-decode": "memory.cuda_graph_max_bs_decode",
+    "--cuda-graph-max-bs": "memory.cuda_graph_max_bs_decode",
+}
+
+# Options that would turn the instance into something that this version cannot prove, watch or stop.
+UNSUPPORTED: Mapping[str, str] = {
+    "--config": "dsv4ctl gives the engine a --config of its own, and the engine reads one only",
+    "--nnodes": "an instance over several hosts is not built yet",
+    "--node-rank": "an instance over several hosts is not built yet",
+    "--pp": "pipeline parallelism is not built yet: an instance has tp ranks and a GPU for each",
+    "--pp-size": "pipeline parallelism is not built yet: an instance has tp ranks and a GPU for each",
+    "--pipeline-parallel-size": "pipeline parallelism is not built yet: an instance has tp ranks and a GPU for each",
+    "--disaggregation-mode": "prefill and decode roles are not built yet",
+    "--grpc-mode": "dsv4ctl proves an instance over HTTP, and gRPC takes its place",
+    "--smg-grpc-mode": "dsv4ctl proves an instance over HTTP, and gRPC takes its place",
+    "--ssl-keyfile": "dsv4ctl proves an instance over plain HTTP; let a proxy in front of it speak TLS",
+    "--ssl-certfile": "dsv4ctl proves an instance over plain HTTP; let a proxy in front of it speak TLS",
+    "-h": "the engine would print its help and exit",
+    "--help": "the engine would print its help and exit",
+    "--version": "the engine would print its version and exit",
+}
+
+_OPTION = re.compile(r"(--[A-Za-z][A-Za-z0-9_-]*|-h)(=.*)?", re.DOTALL)
+
+
+def option_of(argument: str) -> str:
+    """The option that an argument is, with dashes: "--max_total_tokens=8" is --max-total-tokens; '' for a value."""
+    match = _OPTION.fullmatch(argument)
+    return "" if match is None else match[1].replace("_", "-")
+
+
+def refused(argument: str) -> str:
+    """Why an argument may not stand in the extra arguments; '' when it may."""
+    if argument == "--":
+        return "it ends the engine's options, and what dsv4ctl adds behind it would be lost"
+    if re.match(r"--[A-Za-z][\w-]*\s", argument):
+        return 'write option and value as two strings: ["--option", "value"]'
+    option = option_of(argument)
+    if option in MANAGED:
+        return f"dsv4ctl sets {option} itself; use the key {MANAGED[option]}"
+    if option in UNSUPPORTED:
+        return UNSUPPORTED[option]
+    # argparse takes every unambiguous beginning of an option for the option, and exits at an ambiguous one.
+    longer = [known for known in (*MANAGED, *UNSUPPORTED) if option and known.startswith(option)]
+    if longer:
+        key = MANAGED.get(longer[0])
+        return f"the engine may read {option} as {longer[0]}; " + (
+            f"use the key {key}" if key else "write the option whole"
+        )
+    return ""

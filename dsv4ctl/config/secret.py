@@ -1,0 +1,56 @@
+"""What looks like a secret and must not be shown. Knows names, never values' worth."""
+
+import re
+from collections.abc import Iterable
+
+HIDDEN = "***"
+_WORDS = frozenset(
+    (
+        "apikey",
+        "auth",
+        "bearer",
+        "credential",
+        "credentials",
+        "key",
+        "passphrase",
+        "passwd",
+        "password",
+        "secret",
+        "token",
+    )
+)
+# http://user:password@proxy, as proxy and index variables carry it.
+_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+
+
+def name_looks_secret(name: str) -> bool:
+    """Whether an option or a variable is named like a secret: HF_TOKEN is, --max-total-tokens is not."""
+    return not _WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+
+
+def key_may_hold_secret(key: tuple[str | int, ...]) -> bool:
+    """Whether the value at this place of the configuration may be a secret: extra arguments and named variables."""
+    if key[:2] == ("engine", "environment"):
+        return len(key) < 3 or name_looks_secret(str(key[2]))
+    return key[:2] == ("engine", "args")
+
+
+def value_shown(name: str, value: str) -> str:
+    """The value of a variable as it may be shown."""
+    return HIDDEN if name_looks_secret(name) else _LOGIN.sub(HIDDEN, value)
+
+
+def args_shown(args: Iterable[str]) -> tuple[str, ...]:
+    """Arguments as they may be shown: what follows an option named like a secret is hidden, `--x v` and `--x=v`."""
+    shown = []
+    hide = False
+    for arg in args:
+        option, equals, _ = arg.partition("=")
+        if not arg.startswith("-"):
+            shown.append(HIDDEN if hide else _LOGIN.sub(HIDDEN, arg))
+            hide = False
+            continue
+        hide = name_looks_secret(option)
+        shown.append(f"{option}={HIDDEN}" if hide and equals else _LOGIN.sub(HIDDEN, arg))
+        hide = hide and not equals
+    return tuple(shown)

@@ -1,0 +1,87 @@
+"""The effective configuration as rows of key, value and source, secrets hidden. Knows no screen."""
+
+from dataclasses import dataclass
+
+from dsv4ctl import modes, quantity
+from dsv4ctl.config import secret
+from dsv4ctl.config.load import Effective
+from dsv4ctl.config.schema import KEYS
+from dsv4ctl.model import HostSpec, Mode
+
+Value = str | int | float | bool | None | list[str] | list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One value in force: `value` for programs, `text` for people, `source` where it came from."""
+
+    key: str
+    value: Value
+    text: str
+    source: str
+
+
+def rows(effective: Effective) -> tuple[Row, ...]:
+    """Every key with its value and source, in the order of the example file; then the operator's own modes."""
+    spec = effective.spec
+    found = [
+        _row(key, _value(spec, key), effective) for key in KEYS if key not in ("engine.environment", "engine.venv")
+    ]
+    for name, value in spec.engine.environment:
+        found.append(_row(f"engine.environment.{name}", secret.value_shown(name, value), effective))
+    for name, mode in effective.modes.items():
+        found.append(Row(f"modes.{name}", mode_text(mode), mode_text(mode), effective.sources.get(f"modes.{name}", "")))
+    return tuple(found)
+
+
+def _row(key: str, value: Value, effective: Effective) -> Row:
+    return Row(key, value, text_of(key, value), effective.sources.get(key, ""))
+
+
+def _value(spec: HostSpec, key: str) -> Value:
+    match key.split("."):
+        case ["mode"]:
+            return spec.mode.name
+        case ["gpus"]:
+            return [gpu for shape in spec.mode.roles for gpu in shape.gpus]
+        case ["engine", "args"]:
+            return list(secret.args_shown(spec.engine.args))
+        case ["limits", name]:
+            value: Value = getattr(spec.limits, name if name == "starts" else f"{name}_s")
+        case ["engine" | "memory" as table, name]:
+            value = getattr(getattr(spec, table), name)
+        case [name]:
+            value = getattr(spec, name)
+    return value
+
+
+def text_of(key: str, value: Value) -> str:
+    """A value for people: 524288 (512k), 40m, GPUs 0-3; "-" where nothing is set."""
+    if value is None or (value == [] and key != "gpus"):
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return modes.gpus_text(map(int, value)) if key == "gpus" else " ".join(map(_quoted, map(str, value)))
+    if isinstance(value, int) and key.startswith("memory."):
+        return quantity.count_text(value)
+    if isinstance(value, int) and key.startswith("limits.") and key != "limits.starts":
+        return f"{value} ({quantity.duration_text(value)})"
+    return (
+        value
+        if isinstance(value, str) and value.isprintable()
+        else repr(value)
+        if isinstance(value, str)
+        else str(value)
+    )
+
+
+def _quoted(arg: str) -> str:
+    return arg if arg.isprintable() and arg and " " not in arg else repr(arg)
+
+
+def mode_text(mode: Mode) -> str:
+    """A mode in one line: server tp 4 on GPUs 0-3."""
+    return ", ".join(
+        f"{r.role} tp {r.tp} on " + (f"GPUs {modes.gpus_text(r.gpus)}" if r.gpus else "no GPU") for r in mode.roles
+    )
