@@ -1,0 +1,27 @@
+"""systemd's unit files as text: escape values, take files apart, know directives by version, and object to what
+`systemd-analyze verify` lets pass. Pure."""
+
+from dsv4ctl.unitfile.escape import assignment, command, path, plain, prose, word
+from dsv4ctl.unitfile.lint import cycles, lint
+from dsv4ctl.unitfile.parse import Entry, Settings, parse, seconds, words
+from dsv4ctl.unitfile.since import NEWEST, OLDEST, SINCE, only_known
+
+__all__ = [
+    "NEWEST",
+    "OLDEST",
+    "SINCE",
+    "Entry",
+    "Settings",
+    "assignment",
+    "command",
+    "cycles",
+    "lint",
+    "only_known",
+    "parse",
+    "path",
+    "plain",
+    "prose",
+    "seconds",
+    "word",
+    "words",
+]
