@@ -6,14 +6,9 @@ SYSFS = Path("/sys")
 
 
 def numa_node(pci_address: str, sysfs: Path = SYSFS) -> int | None:
-    """The NUMA node of a PCI device; None: the firmware does not tell (-1 in sysfs), or there is no such device.
-
-    NVML writes the PCI domain with eight digits and in capitals, sysfs with four (more where it needs more) and small.
-    """
-    domain, _, rest = pci_address.lower().partition(":")
+    """The NUMA node of a PCI device ("0000:1b:00.0"); None: the firmware does not tell (-1), or there is none such."""
     try:
-        address = f"{int(domain, 16):04x}:{rest}"
-        node = int((sysfs / "bus/pci/devices" / address / "numa_node").read_text())
+        node = int((sysfs / "bus/pci/devices" / pci_address / "numa_node").read_text())
     except (OSError, ValueError):
         return None
     return node if node >= 0 else None
