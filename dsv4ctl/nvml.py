@@ -8,9 +8,9 @@ A driver that hangs takes this program with it, and not the one that asked. It p
                "processes": [{"pid": 4711, "used_bytes": 8589934592}]}],
      "unreadable": ["GPU 3: GPU is lost"]}
 
-in the order of PCI addresses, or {"problem": "why not"}; its exit status is 0 either way. Null where the driver does not
-tell: `used_bytes` and `reserved_bytes` of a GPU, `used_bytes` of a process, and the whole of `processes`. `reserved_bytes`
-is null, too, where `used_bytes` still counts the driver's reserve (memory info v1). "unreadable" may be missing.
+in the order of PCI addresses, or {"problem": "why not"}; its exit status is 0 either way. Null where the driver does
+not tell: `used_bytes` and `reserved_bytes` of a GPU, `used_bytes` of a process, and the whole of `processes`. Also,
+`reserved_bytes` is null where `used_bytes` still counts the driver's reserve (memory info v1). "unreadable" may lack.
 """
 
 import json
