@@ -138,7 +138,8 @@ def _start(
     except FileNotFoundError:
         raise _missing(words[0]) from None
     except (OSError, ValueError) as error:
-        raise CannotRun(f"cannot run `{_shown(words)}`: {error}") from None
+        said = getattr(error, "strerror", None) or str(error)  # a ValueError is a NUL byte in a word
+        raise CannotRun(f"cannot run `{_shown(words)}`: {said.lower()}") from None
 
 
 def _missing(program: str) -> MissingProgram:
