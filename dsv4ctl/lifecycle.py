@@ -7,7 +7,7 @@ from dsv4ctl import config, execute, observe, plan, proof, release
 from dsv4ctl.execute import Tell
 from dsv4ctl.findings import Check, Proof
 from dsv4ctl.host import Host
-from dsv4ctl.model import HostSpec, HostView, Instance, Release
+from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Release
 from dsv4ctl.plan import Step
 from dsv4ctl.problems import LeftOver, Problem
 
@@ -17,6 +17,7 @@ class Plan:
     """What a deploy would do, what stands against it, and what the operator should know."""
 
     release: Release
+    engine: EngineBuild
     view: HostView
     steps: tuple[Step, ...]
     refusals: tuple[Problem, ...]
@@ -32,16 +33,18 @@ class Teardown:
 
 
 def render(host: Host, spec: HostSpec) -> Release:
-    """The release that `spec` gives on this host. Raises what config, engine and release rooms raise."""
+    """The release that `spec` gives on this host. Raises what the engine and release rooms raise."""
     return release.render(spec, observe.machine(host, spec), observe.texts())
 
 
 def prepare(host: Host, spec: HostSpec) -> Plan:
     """Look at the host and plan the deploy; changes nothing."""
-    want = render(host, spec)
+    machine = observe.machine(host, spec)
+    want = release.render(spec, machine, observe.texts())
     view = observe.host(host, want)
     return Plan(
         release=want,
+        engine=machine.engine,
         view=view,
         steps=plan.deploy(want, view),
         refusals=plan.refusals(want, view),
@@ -57,7 +60,7 @@ def deploy(host: Host, spec: HostSpec, tell: Tell) -> tuple[Plan, tuple[Proof, .
     with host.store.lock("deploy"):
         made = prepare(host, spec)
         refuse(made.refusals)
-        host.store.cache_engine(*observe.remembered_engine(host, spec))
+        host.store.cache_engine(observe.engine_key(made.engine), made.engine)
         execute.carry_out(host, made.steps, tell)
         return made, prove(made.release.instances)
 

@@ -137,10 +137,14 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineBuild:
-    """An engine environment as found: its interpreter, its version, and the option strings of its own --help."""
+    """An engine environment as found: its interpreter, its version, and the option strings of its own --help.
+
+    `stamp` tells one installation of a version from another.
+    """
 
     python: str
     version: str
+    stamp: str = ""
     launch: tuple[str, ...] = ("-m", "sglang.launch_server")
     options: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

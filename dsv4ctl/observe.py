@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import dsv4ctl
@@ -58,16 +59,14 @@ def engine(host: Host, spec: HostSpec) -> EngineBuild:
     Raises EngineMissing when the interpreter has no sglang or its --help does not answer.
     """
     python = spec.engine.python or ""
-    version, place, stamp = _installed_sglang(python)
-    key = f"{python} {version} {place} {stamp}"
-    known = host.store.cached_engine(key)
-    return known or _ask(python, spec.engine.version or version, spec.engine.environment)
+    installed_version, stamp = _installed_sglang(python)
+    build = EngineBuild(python=python, version=spec.engine.version or installed_version, stamp=stamp)
+    return host.store.cached_engine(engine_key(build)) or _with_options(build, spec.engine.environment)
 
 
 def engine_key(build: EngineBuild) -> str:
     """The key under which a build's options are remembered."""
-    version, place, stamp = _installed_sglang(build.python)
-    return f"{build.python} {version} {place} {stamp}"
+    return f"{build.python} {build.version} {build.stamp}"
 
 
 def host(host: Host, release: Release | None) -> HostView:
@@ -136,28 +135,29 @@ def _require_engine_and_model(spec: HostSpec) -> None:
     )
 
 
-def _installed_sglang(python: str) -> tuple[str, str, str]:
+def _installed_sglang(python: str) -> tuple[str, str]:
+    """Version and stamp (where, and when it was installed) of the engine's package."""
     try:
-        words = run([python, "-c", _WHICH], timeout_s=30).stdout.split()
+        version, stamp = run([python, "-c", _WHICH], timeout_s=30).stdout.strip().split(" ", 1)
     except CannotRun as problem:
         raise EngineMissing(
             f"cannot use {python} as the engine: it has no installed sglang ({_last_line(str(problem))})",
-            hint="dsv4ctl init --print   shows the engine environments of this host",
+            hint="dsv4ctl init --dry-run   shows the engine environments of this host",
         ) from problem
-    return words[0], words[1], words[2]
+    return version, stamp
 
 
-def _ask(python: str, version: str, environment: tuple[tuple[str, str], ...]) -> EngineBuild:
-    argv = [python, *EngineBuild(python=python, version=version).launch, "--help"]
+def _with_options(build: EngineBuild, environment: tuple[tuple[str, str], ...]) -> EngineBuild:
+    argv = [build.python, *build.launch, "--help"]
     try:
         text = run(argv, timeout_s=HELP_TIMEOUT_S, env=dict(environment)).stdout
     except CannotRun as problem:
         raise EngineMissing(
-            f"cannot read the options of {python}: {_last_line(str(problem))}",
+            f"cannot read the options of {build.python}: {_last_line(str(problem))}",
             hint=" ".join(argv) + "   shows all of it",
         ) from problem
     names, choices = options.parse_help(text)
-    return EngineBuild(python=python, version=version, options=names, choices=choices)
+    return replace(build, options=names, choices=choices)
 
 
 def _last_line(text: str) -> str:

@@ -105,13 +105,14 @@ def deploy(release: Release, view: HostView) -> tuple[Step, ...]:
     stale = _stale_units(release, view)
     writes = tuple(_writes(release, view))
     removals = tuple(_removals(stale, view))
+    touched: tuple[WriteFile | RemoveFile, ...] = (*writes, *removals)
     changed = tuple(i for i in release.instances if not _runs(i, view))
     return (
         *writes,
         *(Stop(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if u.active not in DOWN),
         *(Disable(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if u.enabled == "enabled"),
         *removals,
-        *_reload(release, view, any_file=any(_is_unit(s.path) for s in (*writes, *removals))),
+        *_reload(release, view, any_file=any(_is_unit(s.path) for s in touched)),
         *_stops(changed, view),
         *_resets(changed, view),
         *(Start(instance=i, reason=_why_start(i, view)) for i in changed),

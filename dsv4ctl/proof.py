@@ -75,7 +75,7 @@ def _tree(unit: Unit) -> Tree:
     inside = [i for pid in procs.cgroup_pids(unit.cgroup) if (i := procs.identity(pid))]
     below = [i for process in inside for i in procs.descendants(process.pid)]
     # Whoever calls us from within a unit (a shell of a debugger, say) is no part of what may be ended.
-    ourselves = {procs.identity(os.getpid()), *procs.ancestors(os.getpid())}
+    ourselves = {procs.ourselves(), *procs.ancestors(os.getpid())}
     return Tree(unit=unit.name, cgroup=unit.cgroup, processes=tuple(sorted({*inside, *below} - ourselves)))
 
 
