@@ -157,12 +157,12 @@ def _open_files(pid: int) -> Iterable[str]:
 
 
 def _blocked(host: str, port: int, found: tuple[Holder, ...]) -> str:
-    if in_the_way := [how for holder in found if (how := _in_the_way(host, holder))]:
+    if in_the_way := [how for holder in found if (how := in_the_way(host, holder))]:
         return "; ".join(in_the_way)
     return next((why for address in _addresses(host) if (why := _refused(address, port))), "")
 
 
-def _in_the_way(host: str, holder: Holder) -> str:
+def in_the_way(host: str, holder: Holder) -> str:
     """How a listener is in the way of a server on `host`; '' when it is not."""
     address = _plain(holder.listener.address)
     dual = address == "::" and not holder.listener.v6only
