@@ -1,0 +1,29 @@
+"""The private machine that the tests share: a real systemd, stand-in GPUs and a stand-in engine."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dsv4ctl.problems import Problem
+from dsv4ctl.rehearsal import machine as rehearsal
+from dsv4ctl.rehearsal.private import Machine
+
+Behave = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def machine() -> Iterator[Machine]:
+    """One machine for all tests; skipped where this host lacks root, a program or cgroup2, not for a failed boot."""
+    try:
+        rehearsal.require()
+    except Problem as problem:
+        pytest.skip(f"{problem}; try: {problem.hint}")
+    with rehearsal.boot() as booted:
+        yield booted
+
+
+@pytest.fixture
+def behaviour(machine: Machine) -> Behave:
+    """Tell the stand-in engine of a port how to behave from its next start on: behaviour(30001, load_s=3)."""
+    return lambda port, **what: machine.write(f"/run/standin/{port}.json", json.dumps(what))
