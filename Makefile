@@ -1,0 +1,40 @@
+# Each target sets up what it needs, in .venv and build/ alone; `make` lists them.
+
+SOURCES := pyproject.toml $(shell find dsv4ctl templates units -type f ! -name '*.pyc')
+# The editable installation of the tests serves a rehearsal as well.
+INSTALLED := $(if $(wildcard .venv/.dev),.venv/.dev,.venv/.plain)
+# A real SGLang on CPU, prepared elsewhere or by us.
+REAL := $(or $(DSV4CTL_REAL),$(CURDIR)/build/real)
+.PHONY: help try test real bench lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+try: $(INSTALLED) ## rehearse the whole job in a private systemd: as root, without GPU or engine, in under a minute
+	@.venv/bin/dsv4ctl rehearse
+
+test: .venv/.dev ## run all tests but those against a real GPU or a real engine
+	@.venv/bin/pytest tests/unit tests/contract tests/system tests/house
+
+real: .venv/.dev $(if $(DSV4CTL_REAL),,build/real/.ready) ## run the tests against a real SGLang on CPU (7 GB, or DSV4CTL_REAL=FOLDER)
+	@DSV4CTL_REAL=$(REAL) .venv/bin/pytest tests/real tests/contract
+
+bench: .venv/.dev ## print the measured figures
+	@.venv/bin/python bench/run.py
+
+lint: .venv/.dev ## check style, types and the direction of imports
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports
+
+clean: ## remove what the targets made
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.plain: $(SOURCES) .ci/prepare
+	@.ci/prepare plain
+
+.venv/.dev: pyproject.toml .ci/prepare
+	@.ci/prepare dev
+
+build/real/.ready: tests/real/setup/setup.sh
+	@tests/real/setup/setup.sh build/real
+	@touch $@
