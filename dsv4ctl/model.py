@@ -123,6 +123,7 @@ class Gpu:
     processes: tuple[GpuProcess, ...] = ()
     processes_told: bool = True
     numa_node: int | None = None
+    mig: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +153,13 @@ class EngineBuild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The facts of this host that a release depends on."""
+    """The facts of this host that a release depends on. `reserved_ports`: taken out of the ephemeral ones by sysctl."""
 
     systemd_version: int
     gpus: GpuView
     engine: EngineBuild
     ephemeral_ports: tuple[int, int] = (32768, 60999)
+    reserved_ports: frozenset[int] = frozenset()
     supervisor: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
 

@@ -40,6 +40,7 @@ SINCE = {
     "LockPersonality": 235,
     "RuntimeDirectoryPreserve": 235,
     "StateDirectory": 235,
+    "PrivateMounts": 239,
     "LogRateLimitIntervalSec": 240,
     "ProtectHostname": 242,
     "RestrictSUIDSGID": 242,
