@@ -300,6 +300,6 @@ def _user(uid: int) -> str:
 
 
 def _started_at(start_ticks: int) -> float:
-    """Start ticks count from boot; to a tenth of a second, for the two clocks are not read at one instant."""
+    """Start ticks count from boot; down to a tenth of a second, for the two clocks are not read at one instant."""
     booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return round(booted_at + start_ticks / TICKS_PER_S, 1)
+    return int((booted_at + start_ticks / TICKS_PER_S) * 10) / 10
