@@ -1,6 +1,6 @@
 """Stand-in GPUs: eight of 96 GiB on two NUMA nodes, seen as real ones are: by the program `dsv4ctl-nvml` and in sysfs.
 
-A stand-in engine says what it holds in the ledger, /run/standin-gpus/UUID/PID, a file with a number of bytes.
+A stand-in engine says what it holds in the ledger: the file /run/standin-gpus/UUID/PID holds a number of bytes.
 """
 
 import json
@@ -40,7 +40,7 @@ if [ -e "$0" ]; then
 else
   cp /run/rehearsal/dsv4ctl-nvml /usr/local/bin/
 fi
-mkdir -m 1777 /dev/standin-gpus
+for uuid; do mkdir -p "/dev/standin-gpus/$uuid"; chmod 1777 "/dev/standin-gpus/$uuid"; done
 ln -s /dev/standin-gpus /run/standin-gpus
 """
 
@@ -66,7 +66,8 @@ def install(machine: Machine) -> None:
         machine.write(f"{FOLDER}/{path}", text)
     script = f"#!{sys.executable} -P\nfrom dsv4ctl.rehearsal.gpus import main\n\nmain()\n"
     machine.write(f"{FOLDER}/dsv4ctl-nvml", script, mode=0o755)
-    machine.run(("sh", "-euc", LAY, Path(sys.executable).parent / "dsv4ctl-nvml"), timeout_s=10)
+    program = Path(sys.executable).parent / "dsv4ctl-nvml"
+    machine.run(("sh", "-euc", LAY, program, *map(uuid, range(COUNT))), timeout_s=10)
 
 
 def sysfs() -> dict[str, str]:
@@ -88,12 +89,20 @@ def sysfs() -> dict[str, str]:
 
 def held(index: int, ledger: Path = LEDGER) -> dict[int, int]:
     """Pid -> bytes that it holds on a GPU. What an ended process left in the ledger is free, as with a driver."""
-    found = {}
-    for file in sorted((ledger / uuid(index)).glob("[0-9]*")):
-        state = procs.stat(int(file.name))
-        if state is not None and not state.ended:
-            found[state.pid] = int(file.read_text() or 0)
-    return found
+    return {int(file.name): _bytes(file) for file in sorted((ledger / uuid(index)).iterdir()) if _lives(file.name)}
+
+
+def _lives(name: str) -> bool:
+    """Whether a ledger file is whole, as its name is then a pid, and its process lives."""
+    state = procs.stat(int(name)) if name.isdecimal() else None
+    return state is not None and not state.ended
+
+
+def _bytes(file: Path) -> int:
+    try:
+        return int(file.read_text())
+    except FileNotFoundError:  # given back since we listed the folder
+        return 0
 
 
 def seen(index: int) -> dict[str, object]:

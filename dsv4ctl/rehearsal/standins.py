@@ -1,5 +1,6 @@
 """What a private machine is furnished with: stand-in GPUs, a stand-in engine, a model, and a config that names them."""
 
+import sys
 from pathlib import Path
 
 from dsv4ctl.rehearsal import gpus
@@ -15,7 +16,18 @@ model = "{MODEL}"
 """
 
 
+# Run inside, for an environment holds its own path.
+FURNISH = f"""
+import sys
+from pathlib import Path
+from dsv4ctl.rehearsal import environment
+environment.install(Path("{ENGINE}"), base_python=sys.executable)
+environment.make_model(Path("{MODEL}"))
+"""
+
+
 def install(machine: Machine) -> None:
     """Furnish a machine. Raises CannotRun when a part cannot be put in its place."""
     gpus.install(machine)
+    machine.run((sys.executable, "-P", "-c", FURNISH), timeout_s=30)
     machine.write("/etc/dsv4ctl/config.toml", CONFIG)

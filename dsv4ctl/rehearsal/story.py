@@ -14,6 +14,8 @@ from dsv4ctl.rehearsal.private import Machine
 
 Say = Callable[[str], None]
 
+# A real load takes minutes; this is long enough to see its phases.
+LOAD_S = 4
 QUESTION = "What is the capital of France?"
 
 # Processes that a machine has by itself: systemd, its journal and its bus.
@@ -45,6 +47,7 @@ def rehearse(say: Say, *, mode: str, port: int) -> None:
     time.step("boot a private systemd with eight stand-in GPUs and a stand-in engine")
     with machine.boot() as private:
         time.show([_described(private)])
+        private.write(f"/run/standin/{port}.json", json.dumps({"load_s": LOAD_S}))
         _command(private, time, "dsv4ctl", "deploy", "--mode", mode, "--port", str(port))
         _command(private, time, "dsv4ctl", "status")
         time.step(f'a chat completion through port {port}: "{QUESTION}"')
