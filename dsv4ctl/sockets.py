@@ -157,8 +157,8 @@ def _open_files(pid: int) -> Iterable[str]:
 
 
 def _blocked(host: str, port: int, found: tuple[Holder, ...]) -> str:
-    if in_the_way := [how for holder in found if (how := in_the_way(host, holder))]:
-        return "; ".join(in_the_way)
+    if taken := [how for holder in found if (how := in_the_way(host, holder))]:
+        return "; ".join(taken)
     return next((why for address in _addresses(host) if (why := _refused(address, port))), "")
 
 
@@ -213,7 +213,7 @@ def _in_use(address: str, port: int) -> str:
     if bound or not seen:
         return _bound_words(bound)
     # What is left of old connections does not mind a server that sets SO_REUSEADDR, unless the one before it had not.
-    return _connected_words(seen) if _bind(address, port, reuse=True) else ""
+    return _connected_words(port, seen) if _bind(address, port, reuse=True) else ""
 
 
 def _at(address: str, listener: Listener) -> bool:
@@ -227,16 +227,18 @@ def _bound_words(bound: Iterable[Holder]) -> str:
     return f"{who} has it bound, but does not listen"
 
 
-def _connected_words(seen: Iterable[Socket]) -> str:
-    connected = [found for found in seen if found.state != "TIME-WAIT"]
+def _connected_words(port: int, seen: Iterable[Socket]) -> str:
+    # A connection without inode is in nobody's hands: TIME_WAIT and what the kernel closes on its own.
+    connected = [found for found in seen if found.listener.inode]
     if not connected:
         return (
             "connections of a server that had not set SO_REUSEADDR are in TIME_WAIT: the kernel lets go in 60 s at most"
         )
-    owners = _held(found.listener for found in connected)
-    who = next((words(holder) for holder in owners if holder.processes), "a process that cannot be identified")
+    who = " and ".join(map(words, _held(found.listener for found in connected[:3])))
     peers = ", ".join(found.peer for found in connected[:3])
-    return f"nobody listens, but {who} has it as the source port of a connection to {peers}"
+    first, last = ephemeral_range()
+    advice = f" (the kernel gives {first} to {last} to outgoing connections)" if first <= port <= last else ""
+    return f"nobody listens, but {who} has it in use for a connection with {peers}{advice}"
 
 
 def _bind(address: str, port: int, *, reuse: bool) -> int:
