@@ -70,14 +70,12 @@ def refused(argument: str) -> str:
         return 'write option and value as two strings: ["--option", "value"]'
     option = option_of(argument)
     if option in MANAGED:
-        return f"dsv4ctl sets {option} itself; use the key {MANAGED[option]}"
+        return f"dsv4ctl sets it; use the key {MANAGED[option]}"
     if option in UNSUPPORTED:
         return UNSUPPORTED[option]
     # argparse takes every unambiguous beginning of an option for the option, and exits at an ambiguous one.
     longer = [known for known in (*MANAGED, *UNSUPPORTED) if option and known.startswith(option)]
     if longer:
         key = MANAGED.get(longer[0])
-        return f"the engine may read {option} as {longer[0]}; " + (
-            f"use the key {key}" if key else "write the option whole"
-        )
+        return f"the engine may read it as {longer[0]}; " + (f"use the key {key}" if key else "write the option whole")
     return ""

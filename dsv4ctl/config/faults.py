@@ -57,7 +57,7 @@ def _reason(error: "ErrorDetails") -> str:
         case "value_error":
             return str(error["ctx"]["error"])
         case "dict_type" | "model_type":
-            return "allowed is a table"
+            return f"allowed is one table, [{dotted(error['loc'])}]"
         case "tuple_type":
             return 'allowed is a list of strings, such as ["--option", "value"]'
     return error["msg"][:1].lower() + error["msg"][1:]

@@ -18,7 +18,7 @@ def lines(text: str) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     table: tuple[str, ...] = ()
-    for number, statement in _statements(text):
+    for number, statement in _statements(text.replace("\r\n", "\n")):
         try:
             paths = list(_paths(tomllib.loads(statement), ()))
         except (ValueError, RecursionError):

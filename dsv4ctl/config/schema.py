@@ -20,6 +20,7 @@ Ranks = Annotated[int, BeforeValidator(words.whole(1, modes.MOST_GPUS, "a number
 Switch = Annotated[bool, BeforeValidator(words.switch)]
 File = Annotated[str, BeforeValidator(words.absolute_path("a file"))]
 Folder = Annotated[str, BeforeValidator(words.absolute_path("a folder"))]
+Checkpoint = Annotated[str, BeforeValidator(words.model_folder)]
 Interpreter = Annotated[str, BeforeValidator(words.interpreter)]
 Tokens = Annotated[
     int, BeforeValidator(words.whole(1, _MOST_TOKENS, 'a number of tokens such as 524288, "512k" or "1M",'))
@@ -61,7 +62,7 @@ class EngineTable(Table):
 
     python: Interpreter | None = None
     venv: Folder | None = None
-    model: Folder | None = None
+    model: Checkpoint | None = None
     served_model_name: ServedName | None = None
     version: Version | None = None
     tool_call_parser: Choice | None = None

@@ -152,6 +152,17 @@ def absolute_path(what: str) -> Callable[[object], str]:
     return path
 
 
+def model_folder(value: object) -> str:
+    """The folder of a checkpoint. A name of the Hugging Face hub is refused: a start must not become a download."""
+    try:
+        return absolute_path("")(value)
+    except ValueError:
+        raise ValueError(
+            "allowed is the folder of a checkpoint as an absolute path; "
+            "`dsv4ctl init --print` shows those of this host, the Hugging Face cache included"
+        ) from None
+
+
 def interpreter(value: object) -> str:
     """The engine's own Python. A runner in its place would not pass signals on, and its child would outlive it."""
     path = absolute_path("the engine's Python interpreter")(value)
@@ -163,14 +174,18 @@ def interpreter(value: object) -> str:
 
 
 def _carried(value: object, allowed: str) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST or _NOT_CARRIED.search(value):
-        raise ValueError(f"allowed is {allowed} of at most {_LONGEST} characters, without NUL or broken Unicode")
+    if not isinstance(value, str):
+        raise ValueError(f"allowed is {allowed}")
+    if len(value) > _LONGEST:
+        raise ValueError(f"allowed are at most {_LONGEST} characters")
+    if _NOT_CARRIED.search(value):
+        raise ValueError("allowed is text that systemd and the kernel carry: no NUL, no broken Unicode")
     return value
 
 
 def argument(value: object) -> str:
     """One extra argument of the engine, none of those that dsv4ctl sets itself."""
-    text = _carried(value, "a string")
+    text = _carried(value, 'a string in quotes, such as "256"')
     if reason := engine_args.refused(text):
         raise ValueError(reason)
     return text
@@ -191,14 +206,14 @@ def variable_name(value: object) -> str:
 
 def variable_value(value: object) -> str:
     """The text of an environment variable."""
-    return _carried(value, 'a string in quotes, such as "1",')
+    return _carried(value, 'a string in quotes, such as "1"')
 
 
 def shown(value: object, key: tuple[str | int, ...] = ()) -> str:
     """A value in a message: short, printable, and not told where it may be a secret."""
     if secret.key_may_hold_secret(key):
         # The name of an option is no secret, and it is what the reader has to look for.
-        option = re.match(r"--[A-Za-z][\w-]*", value) if isinstance(value, str) else None
+        option = re.match(r"--[A-Za-z][\w-]*|--?[A-Za-z]?$", value) if isinstance(value, str) else None
         return option[0] if option and key[1] == "args" else "this value"
     if isinstance(value, bool):
         return str(value).lower()

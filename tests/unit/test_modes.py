@@ -1,0 +1,113 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsv4ctl import modes
+from dsv4ctl.model import Mode, Role, RoleShape
+
+
+def server(tp: int, *gpus: int) -> RoleShape:
+    return RoleShape(role=Role.SERVER, tp=tp, gpus=gpus)
+
+
+def test_single_tp4_is_one_server_on_gpus_0_to_3() -> None:
+    assert modes.find("single-tp4", {}) == Mode(name="single-tp4", roles=(server(4, 0, 1, 2, 3),))
+
+
+def test_single_tp8_is_one_server_on_gpus_0_to_7() -> None:
+    assert modes.find("single-tp8", {}).roles == (server(8, *range(8)),)
+
+
+def test_a_mode_of_the_operator_is_found_beside_the_built_in_ones() -> None:
+    mine = Mode(name="mine", roles=(server(1, 5),))
+    assert modes.find("mine", {"mine": mine}) is mine
+
+
+@pytest.mark.parametrize("name", ["pd", "dual-tp4"])
+def test_a_mode_of_a_later_version_says_that_it_is_not_built_yet(name: str) -> None:
+    with pytest.raises(ValueError, match=f"mode {name} is not built yet; use single-tp4 or single-tp8"):
+        modes.find(name, {})
+
+
+def test_an_unknown_mode_is_answered_with_the_nearest_and_all_names() -> None:
+    with pytest.raises(ValueError, match=r"did you mean single-tp4\? the modes are single-tp4, single-tp8, mine"):
+        modes.find("singel-tp4", {"mine": Mode(name="mine", roles=())})
+
+
+@pytest.mark.parametrize(
+    ("written", "gpus"),
+    [
+        ("4-7", (4, 5, 6, 7)),
+        ("0,2,4,6", (0, 2, 4, 6)),
+        ("0-1, 6 - 7", (0, 1, 6, 7)),
+        ("3", (3,)),
+        ("none", ()),
+        ("", ()),
+        ([], ()),
+        ([7, 6], (7, 6)),
+    ],
+)
+def test_gpus_are_read_from_text_and_lists(written: object, gpus: tuple[int, ...]) -> None:
+    assert modes.parse_gpus(written) == gpus
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "7-4",
+        "0-",
+        "-1",
+        "0,,1",
+        "a",
+        "0,0",
+        "0-3,2",
+        "0-99999999",
+        "1024",
+        "٣",
+        4,
+        [True],
+        [-1],
+        [0, 0],
+        ["0"],
+        [1024],
+        None,
+        {},
+    ],
+)
+def test_gpus_that_cannot_be_are_refused(written: object) -> None:
+    with pytest.raises(ValueError, match="GPU indices from 0 to 1023, each once"):
+        modes.parse_gpus(written)
+
+
+@given(st.lists(st.integers(0, 1023), unique=True, max_size=12))
+def test_gpus_as_shown_are_read_back_in_the_same_order(gpus: list[int]) -> None:
+    assert modes.parse_gpus(modes.gpus_text(gpus)) == tuple(gpus)
+
+
+def test_a_mode_is_placed_on_other_gpus() -> None:
+    assert modes.place(modes.BUILT_IN["single-tp4"], (4, 5, 6, 7)).roles == (server(4, 4, 5, 6, 7),)
+
+
+def test_a_mode_is_placed_on_no_gpu_for_an_engine_on_a_cpu() -> None:
+    assert modes.place(modes.BUILT_IN["single-tp4"], ()).roles == (server(4),)
+
+
+def test_a_mode_without_other_gpus_stays_as_it_is() -> None:
+    assert modes.place(modes.BUILT_IN["single-tp8"], None) is modes.BUILT_IN["single-tp8"]
+
+
+def test_a_mode_is_not_placed_on_more_or_fewer_gpus_than_it_has_ranks() -> None:
+    with pytest.raises(ValueError, match=r"4 ranks \(tp\) need 4 GPUs and 2 are given"):
+        modes.place(modes.BUILT_IN["single-tp4"], (0, 1))
+
+
+def test_a_mode_of_two_roles_takes_its_gpus_from_the_config_only() -> None:
+    two = Mode(name="two", roles=(server(1, 0), server(1, 1)))
+    with pytest.raises(ValueError, match=r"has 2 roles; give each its GPUs under \[modes.NAME\]"):
+        modes.place(two, (0,))
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE, Role.ROUTER])
+def test_a_role_other_than_server_is_not_built_yet(role: Role) -> None:
+    with pytest.raises(ValueError, match=f"role {role} is not built yet"):
+        modes.check(RoleShape(role=role, tp=4, gpus=(0, 1, 2, 3)))
