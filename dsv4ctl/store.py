@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -118,40 +118,45 @@ class Store:
         The kernel lets go of it when its holder dies, however that happens. Raises Busy naming who holds it, why and
         since when.
         """
-        file = _open(self.paths.lock, os.O_RDWR | os.O_CREAT)
-        try:
+        with os.fdopen(_open(self.paths.lock, os.O_RDWR | os.O_CREAT), "r+b", buffering=0) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise _busy(os.pread(file, 65536, 0)) from None
-            os.ftruncate(file, 0)
-            os.pwrite(file, self._ourselves(why).encode(), 0)
-            yield
-            os.ftruncate(file, 0)
-        finally:
-            os.close(file)
+                raise _busy(file.read()) from None
+            try:
+                file.truncate(0)
+                file.write(self._ourselves(why).encode())
+                yield
+            finally:
+                file.truncate(0)
+                # Closing alone would not do while a child is between fork and exec, with the file open as well.
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def _ourselves(self, why: str) -> str:
-        command = shlex.join(sys.argv)
-        me = {"who": _who(), **asdict(procs.ourselves()), "why": why, "since": self.clock.wall(), "command": command}
-        return json.dumps(me)
+        said = {"who": _who(), "why": why, "since": self.clock.wall(), "command": shlex.join(sys.argv)}
+        return json.dumps({**said, **asdict(procs.ourselves())})
 
     def releases(self) -> tuple[int, ...]:
         """The numbers of the releases kept, in ascending order."""
         return tuple(sorted(int(file.parent.name) for file in self.paths.releases.glob("[0-9]*/release.json")))
 
     def release(self, number: int) -> Release:
-        """A release that was kept. Raises Problem when it is not there or cannot be read."""
-        file = self._release_folder(number) / "release.json"
+        """A release that was kept. Raises Problem when it is not there, or no dsv4ctl like this one wrote it."""
+        text = read(file := self._release_folder(number) / "release.json")
         try:
-            return record.load_release(read(file))
-        except (ValueError, KeyError, TypeError) as error:
-            raise Problem(f"cannot read {file}: it is not a release: {error}", hint=f"rm -r {file.parent}") from None
+            return record.load_release(text)
+        except Problem as problem:
+            raise Problem(f"cannot use {file}: {problem}", hint=problem.hint) from None
 
     def current(self) -> tuple[int, Release] | None:
-        """The release kept last, with its number; None: none was ever kept."""
+        """The release kept last, with its number; None: none was kept, or the last one cannot be read.
+
+        What runs is read from the host and not from here, so an unreadable file must stop neither deploy nor teardown.
+        """
         numbers = self.releases()
-        return (numbers[-1], self.release(numbers[-1])) if numbers else None
+        with suppress(Problem):
+            return (numbers[-1], self.release(numbers[-1])) if numbers else None
+        return None
 
     def keep(self, release: Release) -> int:
         """Keep a release and return its number: the next one, or the current one's when that has the same digest."""
@@ -186,9 +191,8 @@ class Store:
         """The engine build remembered under `key`; None: none, or the file is not one of ours."""
         try:
             found = json.loads(self._engine_file(key).read_text())
-            build = dict(found["build"])
-            build["launch"] = tuple(build["launch"])
-            build["options"] = frozenset(build["options"])
+            build = found["build"]
+            build |= {"launch": tuple(build["launch"]), "options": frozenset(build["options"])}
             build["choices"] = {option: tuple(values) for option, values in build["choices"].items()}
             return EngineBuild(**build) if found["key"] == key else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -227,7 +231,7 @@ def write_atomic(path: Path, text: str, mode: int) -> None:
 def read(path: Path) -> str:
     """The whole text of a file. Raises Problem when it cannot be read."""
     with _explained(path, "read"):
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
 
 
 def _write_whole(path: Path, content: bytes, mode: int) -> None:
@@ -252,10 +256,8 @@ def _make_folder(folder: Path) -> None:
 
 def _sync_folder(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    os.fsync(opened)
+    os.close(opened)
 
 
 def _open(path: Path, flags: int) -> int:
@@ -284,9 +286,9 @@ def _busy(held: bytes) -> Busy:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(by["since"]))
         words = f"{by['who']} holds the lock for {by['why']} since {since} (pid {holder.pid}: {by['command']})"
     except (ValueError, KeyError, TypeError):
-        return Busy("cannot go on: another dsv4ctl holds the lock and has not said yet why", hint="try again")
-    if not procs.alive(holder):
-        return Busy("cannot go on: another dsv4ctl has just taken the lock and has not said yet why", hint="try again")
+        holder, words = None, ""
+    if holder is None or not procs.alive(holder):
+        return Busy("cannot go on: another dsv4ctl has just taken the lock and not said yet why", hint="try again")
     return Busy(f"cannot go on: {words}", hint=f"wait for it, or look at it with `ps -fp {holder.pid}`")
 
 
