@@ -2,7 +2,7 @@
 `systemd-analyze verify` lets pass. Pure."""
 
 from dsv4ctl.unitfile.escape import assignment, command, path, plain, prose, word
-from dsv4ctl.unitfile.lint import cycles, lint
+from dsv4ctl.unitfile.lint import START_MARGIN_S, STOP_MARGIN_S, cycles, lint
 from dsv4ctl.unitfile.parse import Entry, Settings, parse, seconds, words
 from dsv4ctl.unitfile.since import NEWEST, OLDEST, SINCE, only_known
 
@@ -10,6 +10,8 @@ __all__ = [
     "NEWEST",
     "OLDEST",
     "SINCE",
+    "START_MARGIN_S",
+    "STOP_MARGIN_S",
     "Entry",
     "Settings",
     "assignment",

@@ -59,8 +59,10 @@ def assignment(name: str, value: str) -> str:
     return f"{name}={value}" if not value or _BARE.fullmatch(value) else f'"{name}={_escaped(value)}"'
 
 
-def path(value: str) -> str:
-    """An absolute path in a list of paths (BindPaths=, ReadWritePaths=, RequiresMountsFor=).
+def path(value: str, *, optional: bool = False) -> str:
+    """An absolute path in a list of paths (BindReadOnlyPaths=, ReadWritePaths=, RequiresMountsFor=).
+
+    `optional`: with the dash that tells systemd to go on where there is nothing at the path.
 
     In these lists systemd removes a backslash before any character and knows no escapes such as \\n, so control
     characters cannot be carried. Raises ValueError for them and for a path that is not absolute and free of `..`.
@@ -69,7 +71,8 @@ def path(value: str) -> str:
     _no_control(value)
     if not value.startswith("/") or ".." in PurePosixPath(value).parts:
         raise ValueError(f"{value!r} must be an absolute path without ..")
-    return value if _BARE.fullmatch(value) and ":" not in value else f'"{_escaped(value)}"'
+    text = f"-{value}" if optional else value
+    return text if _BARE.fullmatch(text) and ":" not in text else f'"{_escaped(text)}"'
 
 
 def plain(value: str) -> str:

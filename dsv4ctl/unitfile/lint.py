@@ -6,9 +6,10 @@ from pathlib import PurePosixPath
 
 from dsv4ctl.unitfile.parse import Settings, parse, words
 
-# Between the last inner limit and systemd's own: the gate, the last look at the cgroup, a slow disk. Seconds.
-START_MARGIN_S = 60
-STOP_MARGIN_S = 30
+# Between the last inner limit and systemd's own, in seconds. Before a load comes the gate, after a failed one the end
+# of what it left; a stop ends with KILL and a last look, and killed processes with GPU memory go slowly.
+START_MARGIN_S = 120
+STOP_MARGIN_S = 90
 # Our own section. systemd skips sections whose names begin with X-.
 OURS = "X-Dsv4ctl"
 

@@ -24,7 +24,6 @@ SINCE = {
     "ProtectHome": 214,
     "ProtectSystem": 214,
     "TasksMax": 227,
-    "AmbientCapabilities": 229,
     "StartLimitIntervalSec": 230,
     "StartLimitBurst": 230,
     "ReadWritePaths": 231,

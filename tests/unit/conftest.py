@@ -1,4 +1,4 @@
-"""Real processes and real cgroups for the tests of the rim; each test's own are gone when it ends."""
+"""Real processes and real cgroups for the tests of the rim, each test's own gone when it ends; and golden files."""
 
 import os
 import signal
@@ -14,6 +14,26 @@ from dsv4ctl import procs
 from dsv4ctl.clock import RealClock, until
 
 Start = Callable[..., subprocess.Popen[str]]
+Golden = Callable[[str, str], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that takes what is rendered now as what is wanted; read the diff before it is committed."""
+    parser.addoption("--regold", action="store_true", help="rewrite the golden files of tests/unit/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare a text, whole, with the golden file of that name."""
+
+    def compare(name: str, text: str) -> None:
+        file = Path(__file__).with_name("golden") / name
+        if request.config.getoption("--regold"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        assert text == file.read_text(), f"{file} differs; --regold takes what is rendered now"
+
+    return compare
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Unit files as text: what is escaped comes back the same, what cannot be is refused, what verify lets pass is named."""
+"""Unit files as text: what is escaped comes back, what cannot be is refused, what verify lets pass is named."""
 
 import re
 
@@ -23,11 +23,11 @@ Type=notify
 NotifyAccess=main
 ExecStart=:/opt/dsv4ctl/bin/python -P -m dsv4ctl.supervise /i.json -- /opt/sglang/bin/python -m sglang.launch_server
 TimeoutStartSec=2400
-TimeoutStopSec=230
+TimeoutStopSec=290
 KillMode=mixed
 RestartSec=15
 [X-Dsv4ctl]
-StartSec=2220
+StartSec=2160
 ProofSec=120
 DrainSec=120
 EngineStopSec=80
@@ -176,17 +176,17 @@ def test_a_good_unit_has_no_objections() -> None:
         ("[Service]\nStartLimitIntervalSec=10\n", r"StartLimitIntervalSec= stands under \[Service\]"),
         ("[Service]\nStartLimitBurst=10\n", r"StartLimitBurst= stands under \[Service\]"),
         ("[Unit]\nStartLimitIntervalSec=0\n", "never trips"),
-        ("[Unit]\nStartLimitIntervalSec=10min\n", "4 starts that use up their limits take 10580 s"),
+        ("[Unit]\nStartLimitIntervalSec=10min\n", "4 starts that use up their limits take 10820 s"),
         ("[Unit]\nStartLimitBurst=\n", "a slow failure is tried for ever"),
         (
             "[Service]\nTimeoutStartSec=90\n",
             r"TimeoutStartSec=90 is shorter than the start and its proof may take \(2400 s\)",
         ),
         ("[Service]\nTimeoutStartSec=\n", "TimeoutStartSec= is not set"),
-        ("[Service]\nTimeoutStopSec=5s\n", r"TimeoutStopSec=5s is shorter than the drain .* \(230 s\)"),
+        ("[Service]\nTimeoutStopSec=5s\n", r"TimeoutStopSec=5s is shorter than the drain .* \(290 s\)"),
         ("[Service]\nTimeoutStopSec=soon\n", "TimeoutStopSec=soon is no time span"),
         ("[Service]\nTimeoutStopSec=\n", "TimeoutStopSec= is not set"),
-        ("[X-Dsv4ctl]\nDrainSec=10min\n", r"TimeoutStopSec=230 is shorter .* \(710 s\)"),
+        ("[X-Dsv4ctl]\nDrainSec=10min\n", r"TimeoutStopSec=290 is shorter .* \(770 s\)"),
         ("[Service]\nNotifyAccess=all\n", "NotifyAccess=all: the main process"),
         ("[Service]\nNotifyAccess=\n", "NotifyAccess=: the main process"),
         ("[Service]\nType=simple\n", "Type= is not notify"),

@@ -1,0 +1,170 @@
+"""The text of an engine's unit: what systemd is told, each with the fault that it is there for."""
+
+from dataclasses import replace
+
+import pytest
+
+from dsv4ctl.model import Limits, SuperviseExit
+from dsv4ctl.problems import BadConfig
+from tests import releases
+from tests.releases import command, environment, seconds, service, settings, spec
+
+
+def test_b38_the_driver_is_waited_for_and_not_required() -> None:
+    unit = settings(spec())
+    for key in ("Wants", "After"):
+        assert {"nvidia-persistenced.service", "modprobe@nvidia_uvm.service"} <= set(unit.last("Unit", key).split())
+    assert not unit.last("Unit", "Requires")
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(start_s=60, proof_s=10), Limits(start_s=86400)])
+def test_b41_the_start_limit_is_always_there_and_b43_longer_than_what_it_holds(limits: Limits) -> None:
+    assert seconds(spec(limits=limits), "Service", "TimeoutStartSec") >= limits.start_s + limits.proof_s + 60
+
+
+def test_b44_only_the_supervisor_is_heard() -> None:
+    assert (service(spec(), "Type"), service(spec(), "NotifyAccess")) == (
+        "notify",
+        "main",
+    )
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(), Limits(starts=10, start_s=86400), Limits(restart_s=300, restart_max_s=300)]
+)
+def test_b48_the_start_limits_stand_under_unit_and_trip_also_for_the_slowest_failures(limits: Limits) -> None:
+    asked = spec(limits=limits)
+    longest_try_s = (
+        seconds(asked, "Service", "TimeoutStartSec")
+        + seconds(asked, "Service", "TimeoutStopSec")
+        + limits.restart_max_s
+    )
+    assert seconds(asked, "Unit", "StartLimitIntervalSec") > limits.starts * longest_try_s
+    assert settings(asked).last("Unit", "StartLimitBurst") == str(limits.starts)
+    assert not any(e.section == "Service" and e.key.startswith("StartLimit") for e in settings(asked).entries)
+
+
+def test_b49_the_target_does_not_require_what_is_part_of_it() -> None:
+    made = releases.render(spec())
+    assert settings(spec()).last("Unit", "PartOf") == "dsv4.target"
+    assert settings(spec()).last("Install", "WantedBy") == "dsv4.target"
+    assert not any("Requires=" in file.text for file in made.files)
+
+
+def test_restarts_slow_down_where_systemd_can() -> None:
+    old, new = (releases.machine(systemd_version=version) for version in (252, 254))
+    assert service(spec(), "RestartSec", old) == service(spec(), "RestartSec", new) == "15"
+    assert (
+        service(spec(), "RestartSteps", new),
+        service(spec(), "RestartMaxDelaySec", new),
+    ) == (
+        "3",
+        "300",
+    )
+    assert service(spec(), "RestartSteps", old) == ""
+    steady = spec(limits=Limits(restart_s=300, restart_max_s=300))
+    assert service(steady, "RestartSteps", new) == ""
+
+
+def test_a_usage_error_a_taken_port_a_missing_file_and_a_failed_proof_are_not_restarted() -> None:
+    assert service(spec(), "Restart") == "on-failure"
+    final = {SuperviseExit(int(word)) for word in service(spec(), "RestartPreventExitStatus").split()}
+    assert final == {SuperviseExit.USAGE, SuperviseExit.PORT, SuperviseExit.MISSING, SuperviseExit.PROOF}
+
+
+def test_b54_no_core_file_is_waited_for() -> None:
+    assert service(spec(), "LimitCORE") == "0"
+
+
+def test_b55_and_b57_nasty_values_come_back_from_the_unit_as_they_were() -> None:
+    (instance,) = releases.render(releases.SPECS["nasty"]).instances
+    assert command(releases.SPECS["nasty"])[6:] == instance.argv
+    assert releases.NASTY.model in instance.argv
+    assert environment(releases.SPECS["nasty"]) == dict(instance.environment)
+    assert dict(releases.NASTY.environment).items() <= environment(releases.SPECS["nasty"]).items()
+
+
+def test_b55_what_no_unit_can_carry_is_refused_with_its_name_and_all_at_once() -> None:
+    engine = replace(releases.ENGINE, environment=(("BYTES", "a\udcff"), ("NUL", "\0")), model="/models/\udcff")
+    with pytest.raises(BadConfig) as caught:
+        releases.render(spec(engine=engine))
+    assert [message for message in caught.value.messages if "BYTES" in message and "UTF-8" in message]
+    assert [message for message in caught.value.messages if "NUL: " in message]
+    assert [message for message in caught.value.messages if "--model-path: " in message]
+
+
+def test_b58_locked_memory_and_open_files_are_not_limited() -> None:
+    assert service(spec(), "LimitMEMLOCK") == "infinity"
+    assert int(service(spec(), "LimitNOFILE")) >= 65535
+    assert service(spec(), "TasksMax") == "infinity"
+
+
+def test_b61_compilers_home_and_caches_are_found_without_a_shell() -> None:
+    found = environment(spec())
+    assert found["PATH"].split(":")[:2] == ["/opt/sglang/bin", "/usr/local/cuda/bin"]
+    assert {"/usr/bin", "/bin", "/usr/sbin"} <= set(found["PATH"].split(":"))
+    assert found["HOME"] == f"/var/cache/{service(spec(), 'CacheDirectory')}"
+    assert found["SGLANG_CACHE_DIR"].startswith(found["HOME"])
+    assert service(spec(), "WorkingDirectory") == found["HOME"]
+
+
+def test_b61_the_operators_own_cuda_and_path_win() -> None:
+    other_cuda = replace(releases.ENGINE, environment=(("CUDA_HOME", "/opt/cuda-13"),))
+    assert "/opt/cuda-13/bin" in environment(spec(engine=other_cuda))["PATH"].split(":")
+    own_path = replace(releases.ENGINE, environment=(("PATH", "/only/this"),))
+    assert environment(spec(engine=own_path))["PATH"] == "/only/this"
+
+
+def test_b63_no_log_line_is_dropped_for_its_rate() -> None:
+    assert service(spec(), "LogRateLimitIntervalSec") == "0"
+
+
+def test_b64_gpus_are_counted_in_bus_order() -> None:
+    assert environment(spec())["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(), Limits(drain_s=3600, engine_stop_s=3600), Limits(drain_s=1, engine_stop_s=1)]
+)
+def test_b87_the_stop_limit_holds_drain_engine_stop_and_a_margin(limits: Limits) -> None:
+    assert seconds(spec(limits=limits), "Service", "TimeoutStopSec") >= limits.drain_s + limits.engine_stop_s + 80
+
+
+def test_what_lies_in_a_temporary_folder_is_shown_again_with_its_neighbours() -> None:
+    engine = replace(
+        releases.ENGINE,
+        python="/var/tmp/real/venv/bin/python",  # noqa: S108 -- the case is about it
+        model="/tmp/my models/hub/snapshots/1",  # noqa: S108 -- the case is about it
+        environment=(("LD_LIBRARY_PATH", "/usr/lib:/tmp/libs/a"),),
+    )
+    assert service(spec(engine=engine), "BindReadOnlyPaths") == '-/tmp/libs "-/tmp/my models" -/var/tmp/real'
+
+
+def test_nothing_of_a_temporary_folder_is_shown_where_nothing_is_needed() -> None:
+    assert service(spec(), "BindReadOnlyPaths") == ""
+
+
+def test_folders_that_the_operator_names_for_writing_are_writable() -> None:
+    engine = replace(
+        releases.ENGINE,
+        environment=(("HF_HOME", "/data/hf"), ("OTHER", "/data/other")),
+        args=("--crash-dump-folder", "/data/crash", "--file-storage-path=/data/files"),
+    )
+    assert service(spec(engine=engine), "ReadWritePaths") == "-/data/crash -/data/files -/data/hf"
+
+
+def test_a_boot_waits_for_the_disks_of_engine_and_model() -> None:
+    mounts = settings(spec()).last("Unit", "RequiresMountsFor")
+    assert mounts == "/opt/sglang/bin/python /models/DeepSeek-V4-Flash"
+
+
+@pytest.mark.parametrize(("host", "waits"), [("127.0.0.1", False), ("::1", False), ("10.0.0.7", True), ("::", True)])
+def test_only_an_engine_for_others_waits_for_the_network(host: str, waits: bool) -> None:  # noqa: FBT001 -- a parameter
+    assert ("network-online.target" in settings(spec(host=host)).last("Unit", "Wants").split()) == waits
+
+
+@pytest.mark.parametrize(
+    ("user", "capabilities"), [(None, "CAP_DAC_READ_SEARCH"), ("root", "CAP_DAC_READ_SEARCH"), ("op", "")]
+)
+def test_root_may_read_and_nobody_may_more(user: str | None, capabilities: str) -> None:
+    assert service(spec(user=user), "CapabilityBoundingSet") == capabilities
