@@ -108,9 +108,9 @@ def _reason(count: int, serving: int, otherwise: str) -> str:
 
 def _ranks(view: GpuView, weights_bytes: int) -> tuple[int, str]:
     if view.problem:
-        return 0, f"the GPUs cannot be read: {view.problem}"
+        return 0, f"the default, for the GPUs cannot be read: {view.problem}"
     if not view.gpus:
-        return 0, "this host has no GPU"
+        return 0, "the default, for this host has no GPU"
     one_bytes = min(gpu.total_bytes for gpu in view.gpus)
     possible = [tp for tp in _RANKS if tp <= len(view.gpus)]
     fitting = [tp for tp in possible if weights_bytes <= _WEIGHTS_SHARE * tp * one_bytes]
@@ -123,12 +123,17 @@ def _ranks(view: GpuView, weights_bytes: int) -> tuple[int, str]:
 
 def lines(found: Found, choice: Choice) -> Iterator[str]:
     """What was found, what is chosen of it and why, for people."""
+    yield from place_lines(found, choice)
+    yield from _kind("GPUs", _gpu_lines(found.gpus))
+    yield f"  -> mode {_mode_name(choice.tp)}: {choice.mode_reason}"
+
+
+def place_lines(found: Found, choice: Choice) -> Iterator[str]:
+    """The engines and checkpoints of it."""
     yield from _kind("engines", (f"{e.path}  sglang {e.version}  ({'; '.join(e.signs)})" for e in found.engines))
     yield f"  -> {choice.engine.path if choice.engine else 'none'}: {choice.engine_reason}"
     yield from _kind("DeepSeek-V4 checkpoints", map(_checkpoint_line, found.checkpoints))
     yield f"  -> {choice.checkpoint.path if choice.checkpoint else 'none'}: {choice.checkpoint_reason}"
-    yield from _kind("GPUs", _gpu_lines(found.gpus))
-    yield f"  -> mode {_mode_name(choice.tp)}: {choice.mode_reason}"
     yield from found.notes
 
 

@@ -34,9 +34,9 @@ def dotted(key: Key) -> str:
     return text
 
 
-def flag_of(key: str) -> str:
-    """The option of the command line that sets a key: memory.context_length is --context-length."""
-    return "--" + key.rpartition(".")[2].replace("_", "-")
+def flag_of(key: str, value: object = None) -> str:
+    """The option of the command line that sets a key to a value: memory.context_length is --context-length."""
+    return ("--no-" if value is False else "--") + key.rpartition(".")[2].replace("_", "-")
 
 
 def from_schema(error: "ErrorDetails") -> Fault:

@@ -76,7 +76,7 @@ def _parse(text: str, path: str) -> dict[str, Any]:
 def _sources(text: str, path: str, flags: Mapping[str, object]) -> dict[str, str]:
     """Key or table -> "PATH:LINE", or the option that set it."""
     found = {key: f"{path}:{line}" for key, line in lines(text).items()}
-    return found | {key: flag_of(key) for key in flags}
+    return found | {key: flag_of(key, value) for key, value in flags.items()}
 
 
 def _merge(file: Mapping[str, Any], flags: Mapping[str, object]) -> dict[str, Any]:

@@ -4,28 +4,17 @@ import re
 from collections.abc import Iterable
 
 HIDDEN = "***"
-_WORDS = frozenset(
-    (
-        "apikey",
-        "auth",
-        "bearer",
-        "credential",
-        "credentials",
-        "key",
-        "passphrase",
-        "passwd",
-        "password",
-        "secret",
-        "token",
-    )
-)
+_ANYWHERE = frozenset(("auth", "bearer", "credential", "credentials", "passphrase", "passwd", "password", "secret"))
+# At the end only: SGLang has options such as --speculative-token-map, and a KEY_FILE is a path.
+_AT_THE_END = frozenset(("apikey", "key", "keys", "token"))
 # http://user:password@proxy, as proxy and index variables carry it.
 _LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 
 
 def name_looks_secret(name: str) -> bool:
     """Whether an option or a variable is named like a secret: HF_TOKEN is, --max-total-tokens is not."""
-    return not _WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+    words = re.findall(r"[a-z]+", name.lower())
+    return not _ANYWHERE.isdisjoint(words) or not _AT_THE_END.isdisjoint(words[-1:])
 
 
 def key_may_hold_secret(key: tuple[str | int, ...]) -> bool:

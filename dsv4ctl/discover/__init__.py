@@ -14,7 +14,7 @@ from dsv4ctl.clock import RealClock
 from dsv4ctl.discover import checkpoints, engines
 from dsv4ctl.discover.servers import Serving, running
 from dsv4ctl.discover.within import Item, Search, within
-from dsv4ctl.found import CheckpointFound, EngineFound, Found, Place, choose, lines
+from dsv4ctl.found import CheckpointFound, EngineFound, Found, Place, choose, place_lines
 from dsv4ctl.model import GpuView
 
 LIMIT_S = 5.0
@@ -46,9 +46,9 @@ def here() -> Found:
 
 
 def summary() -> str:
-    """What this machine has, in lines for a message: what was found, and what `dsv4ctl init` would choose and why."""
-    found = here()
-    return "\n".join(lines(found, choose(found)))
+    """This machine's engines and checkpoints, in lines for a message; which `dsv4ctl init` would choose, and why."""
+    found = look(os.environ, GpuView(), serving=running())
+    return "\n".join(place_lines(found, choose(found)))
 
 
 def _merged(items: Iterable[At]) -> tuple[At, ...]:

@@ -19,11 +19,17 @@ _DIST_INFO = re.compile(r"sglang-([0-9][^-]*)\.dist-info")
 def engines(candidates: Iterable[Path], sign: str, *, serving: bool = False) -> Iterator[EngineFound]:
     """The candidates that are interpreters with SGLang, found by `sign`."""
     for candidate in candidates:
-        for python in dict.fromkeys((candidate, candidate.resolve())):
+        for python in dict.fromkeys((_plain(candidate), candidate.resolve())):
             version = installed_version(python)
             if version and str(python).isprintable():
                 yield EngineFound(path=str(python), version=version, signs=(sign,), serving=serving)
                 break
+
+
+def _plain(python: Path) -> Path:
+    """bin/python where it is the same as this bin/python3 or bin/python3.11, so that one environment is found once."""
+    plain = python.with_name("python")
+    return plain if plain.exists() and plain.resolve() == python.resolve() else python
 
 
 def installed_version(python: Path) -> str:

@@ -51,6 +51,8 @@ def test_arguments_are_shown_so_that_spaces_and_line_ends_can_be_seen() -> None:
         (["--url", "http://me:hunter2@proxy:1"], ["--url", "http://***@proxy:1"]),
         (["--url=http://me:hunter2@proxy:1"], ["--url=http://***@proxy:1"]),
         (["--page-size", "256"], ["--page-size", "256"]),
+        (["--speculative-token-map", "/m/map"], ["--speculative-token-map", "/m/map"]),
+        (["--ssl-ca-certs", "/k"], ["--ssl-ca-certs", "/k"]),
         (["--schedule-conservativeness", "1.0"], ["--schedule-conservativeness", "1.0"]),
     ],
 )
@@ -63,6 +65,7 @@ def test_what_follows_an_option_named_like_a_secret_is_hidden(args: list[str], s
     [
         ("HF_TOKEN", "hunter2", "***"),
         ("OPENAI_API_KEY", "hunter2", "***"),
+        ("AWS_SECRET_ACCESS_KEY", "hunter2", "***"),
         ("MY_PASSWORD", "hunter2", "***"),
         ("https_proxy", "http://me:hunter2@proxy:1", "http://***@proxy:1"),
         ("TOKENIZERS_PARALLELISM", "false", "false"),
