@@ -1,39 +1,12 @@
-"""Which of SGLang's options belong to dsv4ctl and may not stand in the extra arguments: names up to SGLang 0.5.23."""
+"""Which of SGLang's options may not stand in the extra arguments. Knows the option names of the engine room."""
 
 import re
 from collections.abc import Mapping
 
-# Option -> the key of the configuration that sets it. Aliases and older spellings included.
-MANAGED: Mapping[str, str] = {
-    "--model-path": "engine.model",
-    "--model": "engine.model",
-    "--served-model-name": "engine.served_model_name",
-    "--trust-remote-code": "engine.trust_remote_code",
-    "--tool-call-parser": "engine.tool_call_parser",
-    "--reasoning-parser": "engine.reasoning_parser",
-    "--host": "host",
-    "--port": "port",
-    "--api-key": "api_key_file",
-    "--enable-metrics": "enable_metrics",
-    "--nccl-port": "internal_port",
-    "--dist-init-addr": "internal_port",
-    "--nccl-init-addr": "internal_port",
-    "--tp": "mode (or tp under [modes.NAME])",
-    "--tp-size": "mode (or tp under [modes.NAME])",
-    "--tensor-parallel-size": "mode (or tp under [modes.NAME])",
-    "--base-gpu-id": "gpus",
-    "--gpu-id-step": "gpus",
-    "--context-length": "memory.context_length",
-    "--mem-fraction-static": "memory.mem_fraction_static",
-    "--max-total-tokens": "memory.max_total_tokens",
-    "--max-running-requests": "memory.max_running_requests",
-    "--chunked-prefill-size": "memory.chunked_prefill_size",
-    "--max-prefill-tokens": "memory.max_prefill_tokens",
-    "--kv-cache-dtype": "memory.kv_cache_dtype",
-    "--swa-full-tokens-ratio": "memory.swa_full_tokens_ratio",
-    "--cuda-graph-max-bs-decode": "memory.cuda_graph_max_bs_decode",
-    "--cuda-graph-max-bs": "memory.cuda_graph_max_bs_decode",
-}
+from dsv4ctl.engine import sglang
+
+# Option -> the key of the configuration that sets it. --tp is how people write it, and argparse takes it for --tp-size.
+MANAGED: Mapping[str, str] = {**sglang.managed_options(), "--tp": "mode"}
 
 # Options that would turn the instance into something that this version cannot prove, watch or stop.
 UNSUPPORTED: Mapping[str, str] = {
@@ -69,13 +42,20 @@ def refused(argument: str) -> str:
     if re.match(r"--[A-Za-z][\w-]*\s", argument):
         return 'write option and value as two strings: ["--option", "value"]'
     option = option_of(argument)
-    if option in MANAGED:
-        return f"dsv4ctl sets it; use the key {MANAGED[option]}"
     if option in UNSUPPORTED:
         return UNSUPPORTED[option]
+    if option in MANAGED:
+        return f"dsv4ctl sets it; use the key {_key(MANAGED[option])}"
     # argparse takes every unambiguous beginning of an option for the option, and exits at an ambiguous one.
     longer = [known for known in (*MANAGED, *UNSUPPORTED) if option and known.startswith(option)]
-    if longer:
-        key = MANAGED.get(longer[0])
-        return f"the engine may read it as {longer[0]}; " + (f"use the key {key}" if key else "write the option whole")
-    return ""
+    if not longer:
+        return ""
+    key = MANAGED.get(longer[0])
+    return f"the engine may read it as {longer[0]}; " + (
+        f"use the key {_key(key)}" if key else "write the option whole"
+    )
+
+
+def _key(key: str) -> str:
+    """How the operator sets this key; the ranks stand in a mode."""
+    return "mode (or tp under [modes.NAME])" if key == "mode" else key

@@ -3,10 +3,12 @@ import tomllib
 import pytest
 
 from dsv4ctl import config, modes
+from dsv4ctl.config import checks
 from dsv4ctl.config.faults import flag_of
 from dsv4ctl.config.lines import lines
 from dsv4ctl.config.schema import KEYS
 from dsv4ctl.model import EngineSpec, HostSpec, Limits, MemorySpec, Mode, Role, RoleShape
+from dsv4ctl.release import place
 
 WHOLE = """\
 mode = "mine"
@@ -191,6 +193,10 @@ def test_every_key_has_a_source() -> None:
 
 def test_every_key_has_an_option_name_of_its_own() -> None:
     assert len({flag_of(key) for key in KEYS}) == len(KEYS)
+
+
+def test_the_ports_set_aside_are_those_that_a_release_places() -> None:
+    assert checks.PORTS_EACH == place.PORTS_EACH
 
 
 def test_lines_are_right_behind_strings_comments_and_lists_over_several_lines() -> None:
