@@ -61,8 +61,8 @@ ROWS = rows(
         ),
         (
             *(Kind.OUT_OF_MEMORY, CAUSE, "out of memory"),
-            r"(?P<what>Prefill|Decode) out of memory\. Try to lower your batch size|alloc_req_slots runs out of memory",
-            "the KV pool has no room for the running requests {what}",
+            r"(?:Prefill|Decode) out of memory\. Try to lower your batch size|alloc_req_slots runs out of memory",
+            "the KV pool has no room for the running requests",
             "lower memory.max_running_requests",
         ),
         (
@@ -94,7 +94,7 @@ ROWS = rows(
             *(Kind.GPU_MISSING, CAUSE, "cuda"),
             r"No CUDA GPUs are available|no CUDA-capable device is detected|CUDA error: invalid device ordinal",
             "the engine does not see its GPUs",
-            "nvidia-smi must list them; compare gpus with what dsv4ctl status shows",
+            "nvidia-smi -L must list them; the key gpus, or the mode, says which are meant",
         ),
         (
             *(Kind.DRIVER, CAUSE, "driver"),
@@ -134,9 +134,9 @@ ROWS = rows(
             "install what the engine's version asks for into the environment of engine.python",
         ),
         (
-            *(Kind.SLOW_ALL_REDUCE, WARNING, "custom allreduce"),
+            *(Kind.SLOW_ALL_REDUCE, WARNING, "allreduce"),
             r"Setup Custom allreduce failed with (?P<why>.+)\. To silence|Custom ?[Aa]ll\w+ is disabled because",
-            "the ranks do without their fast all-reduce, so that every token takes longer {why}",
+            "the ranks do without their fast all-reduce, so that every token takes longer: {why}",
             "nvidia-smi topo -m shows whether these GPUs are joined by NVLink",
         ),
         # Ports.
@@ -154,7 +154,7 @@ ROWS = rows(
         ),
         (
             *(Kind.RENDEZVOUS_PORT, CAUSE, "server socket has failed"),
-            r"server socket has failed to (?:listen|bind)(?:.*?port: (?P<port>\d+))?",
+            r"server socket has failed to (?:listen|bind).*?(?:port: |\]:|\d:)(?P<port>\d+)",
             "the ranks cannot meet: their port {port} is taken",
             "set another internal_port. " + _LISTENS,
         ),

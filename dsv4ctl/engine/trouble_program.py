@@ -55,7 +55,7 @@ ROWS = rows(
         (
             *(Kind.HOST_MEMORY, SUSPECT, "crashed with exit code -9"),
             r"Subprocess (?P<who>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code -9\b",
-            "{who} (pid {pid}) was killed; by nobody else, then by the kernel, out of memory",
+            "{who} (pid {pid}) was killed; unless somebody did that, the kernel did, out of memory",
             "journalctl -k -g 'out of memory' tells; free shows the host's memory",
         ),
         (

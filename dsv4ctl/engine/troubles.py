@@ -37,7 +37,7 @@ def find(body: str) -> Trouble | None:
                 severity=row.severity,
                 text=_shortened(body),
                 cause=_shortened(row.cause.format_map(said).rstrip(" :")),
-                advice=_shortened(row.advice.format_map(said)),
+                advice=row.advice.format_map(said),
             )
     return None
 
