@@ -14,7 +14,6 @@ from dsv4ctl.model import EngineSpec, HostSpec, Limits, MemorySpec, Mode, Role, 
 # Limits that must be shorter than another, lest they never come to act; True: as long as it will do.
 _SHORTER = (
     ("stall", "start", False),
-    ("proof", "start", False),
     ("watch", "unhealthy", False),
     ("restart", "restart_max", True),
 )
