@@ -4,13 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dsv4ctl.config import words
 from dsv4ctl.config.schema import KEYS, keys_of
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 Key = tuple[str | int, ...]
 
@@ -39,8 +36,8 @@ def flag_of(key: str, value: object = None) -> str:
     return ("--no-" if value is False else "--") + key.rpartition(".")[2].replace("_", "-")
 
 
-def from_schema(error: "ErrorDetails") -> Fault:
-    """What pydantic found, in our words."""
+def from_schema(error: Mapping[str, Any]) -> Fault:
+    """What pydantic found (one of ValidationError.errors()), in our words."""
     key: Key = error["loc"]
     if key[-1:] == ("[key]",):
         return Fault(key[:-1], f"cannot use this name: {_reason(error)}")
@@ -52,7 +49,7 @@ def from_schema(error: "ErrorDetails") -> Fault:
     return Fault(key, f"cannot use {words.shown(error['input'], key)}: {_reason(error)}")
 
 
-def _reason(error: "ErrorDetails") -> str:
+def _reason(error: Mapping[str, Any]) -> str:
     match error["type"]:
         case "value_error":
             return str(error["ctx"]["error"])
@@ -60,7 +57,7 @@ def _reason(error: "ErrorDetails") -> str:
             return f"allowed is one table, [{dotted(error['loc'])}]"
         case "tuple_type":
             return 'allowed is a list of strings, such as ["--option", "value"]'
-    return error["msg"][:1].lower() + error["msg"][1:]
+    return str(error["msg"][:1]).lower() + str(error["msg"][1:])
 
 
 def _meant(key: Key) -> str:
