@@ -1,6 +1,7 @@
 """Stand-in GPUs: eight of 96 GiB on two NUMA nodes, seen as real ones are: by the program `dsv4ctl-nvml` and in sysfs.
 
-A stand-in engine says what it holds in the ledger: the file /run/standin-gpus/UUID/PID holds a number of bytes.
+A stand-in engine says what it holds in the ledger: the file /run/standin-gpus/GPU/PID holds a number of bytes. GPU is a
+UUID or an index in PCI order, as in CUDA_VISIBLE_DEVICES.
 """
 
 import json
@@ -40,7 +41,13 @@ if [ -e "$0" ]; then
 else
   cp /run/rehearsal/dsv4ctl-nvml /usr/local/bin/
 fi
-for uuid; do mkdir -p "/dev/standin-gpus/$uuid"; chmod 1777 "/dev/standin-gpus/$uuid"; done
+index=0
+for uuid; do
+  mkdir -p "/dev/standin-gpus/$uuid"
+  chmod 1777 "/dev/standin-gpus/$uuid"
+  ln -s "$uuid" "/dev/standin-gpus/$index"
+  index=$((index + 1))
+done
 ln -s /dev/standin-gpus /run/standin-gpus
 """
 
