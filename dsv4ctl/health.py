@@ -1,0 +1,248 @@
+"""What an engine's answers mean: WAIT, READY or FAILED, why, and what to ask next. Asks nobody and opens no socket."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Verdict(StrEnum):
+    """What is to be made of the answers so far."""
+
+    WAIT = "wait"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class Question(StrEnum):
+    """What an engine is asked, by path."""
+
+    READY = "/ready"
+    HEALTH = "/health"
+    MODELS = "/v1/models"
+    GENERATION = "/v1/completions"
+
+
+class Reply(Protocol):
+    """An HTTP answer: `status` is None when no whole answer came, and `error` says why."""
+
+    @property
+    def status(self) -> int | None: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def error(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What the answers must name. `context_length` None: the engine's own is taken. `keyed`: a key is sent."""
+
+    model: str
+    context_length: int | None = None
+    keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """The last answer to each question, and whether the engine has logged that it is ready."""
+
+    ready: Reply | None = None
+    health: Reply | None = None
+    models: Reply | None = None
+    generation: Reply | None = None
+    ready_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The verdict, its reason for people, and while it is WAIT what to ask next."""
+
+    verdict: Verdict
+    words: str
+    ask: Question | None = None
+
+    @property
+    def proving(self) -> bool:
+        """Whether the engine calls itself ready, so that it is our proof that is awaited and no longer the engine."""
+        return self.ask is not Question.READY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """What is known of a serving engine. `failing_since` (any clock's seconds) is None while it answers."""
+
+    failing_since: float | None = None
+    words: str = ""
+    mark: tuple[object, ...] = ()
+
+
+# /health takes 1.0 s by construction and up to 20 s before it turns into a 503 (SGLANG_HEALTH_CHECK_TIMEOUT).
+HEALTH_TIMEOUT_S = 25.0
+# A first generation may compile kernels, so it is given as long as the proof has; these bound the cheap questions only.
+TIMEOUTS_S: Mapping[Question, float] = {Question.READY: 5.0, Question.MODELS: 5.0, Question.HEALTH: HEALTH_TIMEOUT_S}
+
+_QUEUES = ("num_running_reqs", "num_waiting_reqs")
+# What a prefill or decode role still carries for its partner: as much a request in flight as a running one.
+_PD_QUEUES = (
+    "prefill_bootstrap_queue_reqs",
+    "prefill_inflight_queue_reqs",
+    "decode_prealloc_queue_reqs",
+    "decode_transfer_queue_reqs",
+    "decode_retracted_queue_reqs",
+)
+
+
+def judge(want: Want, answers: Answers) -> Finding:
+    """Judge a starting engine of role `server`.
+
+    1. any answer 401 or 403: FAILED, for the key is wrong and no waiting helps
+    2. /ready 200; where the build has no /ready, the ready log line and then /health 200
+    3. /v1/models names the model asked for, with the context length asked for
+    4. one generation gave text: READY
+    """
+    return _refused_key(want, answers) or _engine_says(answers) or _serves(want, answers) or _generates(answers)
+
+
+def _refused_key(want: Want, answers: Answers) -> Finding | None:
+    asked = {Question.MODELS: answers.models, Question.GENERATION: answers.generation, Question.READY: answers.ready}
+    for question, reply in asked.items():
+        if reply is not None and reply.status in (401, 403):
+            what = "refuses the key it is sent" if want.keyed else "asks for a key, and none is configured"
+            return Finding(Verdict.FAILED, f"key problem: the engine {what} ({question} says {reply.status})")
+    return None
+
+
+def _engine_says(answers: Answers) -> Finding | None:
+    ready = answers.ready
+    if ready is not None and ready.status == 200:
+        return None
+    if ready is None or ready.status != 404:
+        return Finding(Verdict.WAIT, _said(Question.READY, ready), Question.READY)
+    if not answers.ready_line:
+        return Finding(Verdict.WAIT, "no /ready in this build, and its log does not say ready", Question.READY)
+    if answers.health is None or answers.health.status != 200:
+        return Finding(Verdict.WAIT, _said(Question.HEALTH, answers.health), Question.HEALTH)
+    return None
+
+
+def _serves(want: Want, answers: Answers) -> Finding | None:
+    reply = answers.models
+    if reply is None or reply.status != 200:
+        return Finding(Verdict.WAIT, _said(Question.MODELS, reply), Question.MODELS)
+    served = served_models(reply.body)
+    if want.model not in served:
+        names = ", ".join(served) or "no model"
+        return Finding(Verdict.FAILED, f"the engine serves {names}, not {want.model}")
+    context = served[want.model]
+    if want.context_length is not None and context != want.context_length:
+        return Finding(Verdict.FAILED, f"the engine serves context length {context}, not {want.context_length}")
+    return None
+
+
+def _generates(answers: Answers) -> Finding:
+    reply = answers.generation
+    if reply is None or reply.status != 200:
+        # A 4xx to this request will not change; 408 and 429 are about the moment, and 5xx may be.
+        final = reply is not None and reply.status is not None and 400 <= reply.status < 500
+        if final and reply is not None and reply.status not in (408, 429):
+            return Finding(Verdict.FAILED, f"the engine refuses to generate: {_said(Question.GENERATION, reply)}")
+        return Finding(Verdict.WAIT, _said(Question.GENERATION, reply), Question.GENERATION)
+    if not generated_text(reply.body):
+        return Finding(Verdict.WAIT, "the engine answers a generation without any text", Question.GENERATION)
+    return Finding(Verdict.READY, "one generation came back with text")
+
+
+def generation_request(model: str) -> dict[str, object]:
+    """The body of the one generation that proves an engine: greedy and short; `ignore_eos` is SGLang's own field."""
+    return {"model": model, "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+
+
+def served_models(body: bytes) -> dict[str, int | None]:
+    """Model id -> context length from the body of /v1/models; empty when it is none."""
+    entries = _entries(body, "data")
+    return {str(e["id"]): _count(e.get("max_model_len")) for e in entries if "id" in e}
+
+
+def generated_text(body: bytes) -> str:
+    """The text of a completion; '' when the body is none."""
+    return "".join(str(choice.get("text") or "") for choice in _entries(body, "choices"))
+
+
+def requests_left(body: bytes) -> int | None:
+    """How many requests an engine still carries, by /v1/loads; None when the body does not tell."""
+    ranks = _entries(body, "loads")
+    if not ranks:
+        return None
+    carried = sum(_count(rank.get(name)) or 0 for rank in ranks for name in _QUEUES)
+    parts = [part for rank in ranks if isinstance(part := rank.get("disaggregation"), dict)]
+    return carried + sum(_count(part.get(name)) or 0 for part in parts for name in _PD_QUEUES)
+
+
+def work_mark(body: bytes) -> tuple[object, ...]:
+    """What of /v1/loads changes when tokens are made: two different marks mean that the engine works. () when untold.
+
+    Waiting requests are left out: they may grow while the scheduler hangs.
+    """
+    names = ("num_running_reqs", "num_used_tokens", "num_total_tokens", "gen_throughput")
+    return tuple(rank.get(name) for rank in _entries(body, "loads") for name in names)
+
+
+def beat(pulse: Pulse, complaint: str, mark: tuple[object, ...], now: float) -> Pulse:
+    """Add one look at a serving engine to its pulse. `complaint` is '' when it answered well.
+
+    A mark that changed since the last look is a sign of life: /health is known to fail under long prefills.
+    """
+    if not complaint:
+        return Pulse(mark=mark)
+    works = bool(mark and pulse.mark and mark != pulse.mark)
+    since = now if pulse.failing_since is None or works else pulse.failing_since
+    return Pulse(failing_since=since, words=complaint, mark=mark or pulse.mark)
+
+
+def unhealthy(pulse: Pulse, now: float, limit_s: float) -> bool:
+    """Whether an engine has failed its probes for `limit_s` without a sign of life between."""
+    return pulse.failing_since is not None and now - pulse.failing_since >= limit_s
+
+
+def complaint(question: Question, reply: Reply) -> str:
+    """What is wrong with an answer of a serving engine; '' for a 200."""
+    return "" if reply.status == 200 else _said(question, reply)
+
+
+def _said(question: Question, reply: Reply | None) -> str:
+    """An answer in words, with the engine's own reason where it gave one."""
+    if reply is None:
+        return f"{question} was not asked yet"
+    if reply.status is None:
+        return f"{question} does not answer: {reply.error}"
+    return f"{question} says {reply.status}{_own_reason(reply)}"
+
+
+def _own_reason(reply: Reply) -> str:
+    """The message of an OpenAI-style error body, cut to a line."""
+    found = _parsed(reply.body)
+    error = found.get("error", found)
+    message = error.get("message") if isinstance(error, dict) else error if isinstance(error, str) else None
+    return f" ({' '.join(message.split())[:120]})" if isinstance(message, str) and message else ""
+
+
+def _parsed(body: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _entries(body: bytes, name: str) -> list[dict[str, object]]:
+    """The objects of a list in a JSON object; whatever else the body is, none."""
+    found = _parsed(body).get(name)
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,42 @@
+"""`python -m dsv4ctl.supervise INSTANCE.json -- ENGINE ARGV…`: the main process of an engine's unit."""
+
+import os
+import sys
+from pathlib import Path
+
+# http.client loads OpenSSL for the https that is never spoken here: 7 MB in a process that lives as long as the model.
+sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
+
+from dsv4ctl import record, store  # noqa: E402 -- after the line above
+from dsv4ctl.clock import RealClock  # noqa: E402
+from dsv4ctl.model import Instance, SuperviseExit  # noqa: E402
+from dsv4ctl.problems import Problem  # noqa: E402
+from dsv4ctl.supervise.inbox import signals  # noqa: E402
+from dsv4ctl.supervise.journal import Journal  # noqa: E402
+from dsv4ctl.supervise.loop import supervise  # noqa: E402
+
+USAGE = "usage: python -m dsv4ctl.supervise INSTANCE.json -- ENGINE ARGUMENT..."
+
+
+def instance_of(words: list[str]) -> Instance:
+    """The instance in the file that a command names, with the argv that the command gives. Raises Problem."""
+    match words:
+        case [file, "--", _, *_]:
+            return record.load_instance(store.read(Path(file)), tuple(words[2:]))
+        case _:
+            raise Problem(USAGE, hint="systemctl cat shows how a unit does it")
+
+
+def main() -> int:
+    """Supervise one engine until it is over. Returns the exit status."""
+    try:
+        instance = instance_of(sys.argv[1:])
+    except Problem as problem:
+        Journal().note(f"{problem}{f' ({problem.hint})' if problem.hint else ''}")
+        return SuperviseExit.USAGE
+    with signals() as caught:
+        return supervise(instance, dict(os.environ), RealClock(), caught)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

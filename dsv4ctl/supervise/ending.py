@@ -1,0 +1,164 @@
+"""From the decision to stop to the last process: drain, TERM to the engine's main process, KILL, and a last look."""
+
+import math
+import signal
+from dataclasses import replace
+from functools import partial
+
+from dsv4ctl import health, probe, procs
+from dsv4ctl.model import Identity, Phase, SuperviseExit
+from dsv4ctl.problems import Problem
+from dsv4ctl.supervise import drain, territory, words
+from dsv4ctl.supervise.drain import Drain
+from dsv4ctl.supervise.engine import End, signal_name
+from dsv4ctl.supervise.errands import Brought
+from dsv4ctl.supervise.inbox import Told
+from dsv4ctl.supervise.outcome import LOADING_GRACE_S, Asked, Failed
+from dsv4ctl.supervise.run import Run, asked
+from dsv4ctl.supervise.watch import LOADS
+
+# GPU memory of killed processes is unmapped before they are gone: tens of seconds were seen on loaded hosts.
+SWEEP_S = 60.0
+MARGIN_S = 15.0
+POLL_EVERY_S = 0.5
+POLL_TIMEOUT_S = 3.0
+ABORT_TIMEOUT_S = 10.0
+
+
+class Ending:
+    """An engine that is being ended. `end` is how its main process ended, None while it has not."""
+
+    def __init__(self, run: Run, end: End | None) -> None:
+        self._run = run
+        self._end = end
+
+    # ---- the three ways to get here --------------------------------------------------------------------------------
+
+    def stop_loading(self, asked_: Asked) -> SuperviseExit:
+        """Stop before READY=1. Nothing is served yet, so nothing is waited for.
+
+        TERM alone would leave orphans: SGLang's children ask to die with their parent only after their imports.
+        """
+        was = self._run.voice.state.words
+        self._run.say(Phase.STOPPING, f"stopping ({asked_.signal}) while {was}", "STOPPING=1")
+        self._ended_within(LOADING_GRACE_S)
+        return self._finish()
+
+    def stop_serving(self, asked_: Asked) -> SuperviseExit:
+        """Stop a serving engine: it drains, then ends by itself, and is made to at its limits."""
+        now = self._run.clock.now()
+        plan = drain.begun(self._run.instance.limits, now, hurried=asked_.hurried)
+        self._run.say(Phase.DRAINING, words.draining(None, plan.abort_at - now), "STOPPING=1")
+        self._signal(signal.SIGTERM)
+        self._drain(plan)
+        return self._finish()
+
+    def fail(self, failed: Failed) -> SuperviseExit:
+        """End an engine that failed, or what it left behind."""
+        if failed.drains:
+            now = self._run.clock.now()
+            self._drain(drain.begun(self._run.instance.limits, now, hurried=False))
+        serving = self._run.voice.state.phase in (Phase.READY, Phase.DRAINING)
+        state = replace(self._run.voice.state, phase=Phase.FAILED, words=failed.words, advice=failed.advice)
+        self._run.voice.tell(replace(state, exit=int(failed.exit)), *(("STOPPING=1",) if serving else ()))
+        self._run.voice.extend(failed.grace_s + SWEEP_S + MARGIN_S)
+        self._ended_within(failed.grace_s)
+        if left := self._sweep():
+            return self._left_over(left, f"{failed.words}; ")
+        return failed.exit
+
+    # ---- drain -----------------------------------------------------------------------------------------------------
+
+    def _drain(self, plan: Drain) -> None:
+        left: int | None = None
+        poll_at, aborted = self._run.clock.now(), False
+        while self._end is None and (now := self._run.clock.now()) < plan.kill_at:
+            self._run.say(Phase.DRAINING, self._draining(plan, left, now))
+            self._run.voice.extend(plan.kill_at - now + SWEEP_S + MARGIN_S)
+            if now >= poll_at and self._run.inbox.send("loads", partial(requests_left, self._run)):
+                poll_at = now + POLL_EVERY_S
+            if now >= plan.abort_at and not aborted:
+                aborted = self._run.inbox.send("abort", partial(abort_all, self._run))
+            happening = self._run.inbox.next(min(POLL_EVERY_S, plan.kill_at - now))
+            match happening:
+                case End():
+                    self._end = happening
+                case Brought(name="loads", found=int() | None as left):
+                    plan = drain.carries(plan, left, self._run.clock.now())
+                case Told() if asked(happening.number, self._run.journal, self._run.voice):
+                    plan = drain.hurry(plan, self._run.clock.now())
+                case _:
+                    pass
+
+    def _draining(self, plan: Drain, left: int | None, now: float) -> str:
+        if now < plan.abort_at and plan.idle_since is None:
+            return words.draining(left, plan.abort_at - now)
+        what = "no request left" if plan.idle_since is not None else "the drain limit is over, requests were aborted"
+        return f"stopping: {what}; the engine has {math.ceil(plan.kill_at - now)} s to end"
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> SuperviseExit:
+        how = self._end.words if self._end else "was killed at its limit"
+        self._run.voice.extend(SWEEP_S + MARGIN_S)
+        if left := self._sweep():
+            return self._left_over(left, "")
+        state = replace(self._run.voice.state, phase=Phase.STOPPED, words=f"stopped: the engine {how}", exit=0)
+        self._run.voice.tell(state)
+        return SuperviseExit.OK
+
+    def _ended_within(self, grace_s: float) -> None:
+        """TERM to the engine's main process, and a wait for its end."""
+        if self._end is None and grace_s:
+            self._signal(signal.SIGTERM)
+        end_at = self._run.clock.now() + grace_s
+        while self._end is None and (left_s := end_at - self._run.clock.now()) > 0:
+            happening = self._run.inbox.next(left_s)
+            if isinstance(happening, End):
+                self._end = happening
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Only the main process: schedulers have no handler for TERM, and their death is a crash in its eyes.
+        try:
+            procs.signal(self._run.territory.engine, number)
+        except Problem as problem:
+            self._run.journal.note(f"cannot send {signal_name(number)}: {problem}")
+
+    def _sweep(self) -> tuple[Identity, ...]:
+        """KILL whatever is left of ours, looking again until nobody is; returns those that outlived the limit."""
+        began = self._run.clock.now()
+        while left := territory.members(self._run.territory):
+            waited = self._run.clock.now() - began
+            if waited >= SWEEP_S:
+                return left
+            for process in left:
+                try:
+                    procs.signal(process, signal.SIGKILL)
+                except Problem as problem:
+                    self._run.journal.note(str(problem))
+            self._run.inbox.next(0.02 if waited < 1 else 0.25)
+        return ()
+
+    def _left_over(self, left: tuple[Identity, ...], before: str) -> SuperviseExit:
+        shown = ", ".join(_shown(process) for process in left[:5])
+        line = f"{before}left over after KILL and {SWEEP_S:g} s: {shown}"
+        advice = "look at it with `ps -o pid,stat,wchan,args -p " + ",".join(str(p.pid) for p in left) + "`"
+        state = replace(self._run.voice.state, phase=Phase.FAILED, words=line, advice=advice)
+        self._run.voice.tell(replace(state, exit=int(SuperviseExit.LEFT_OVER)))
+        return SuperviseExit.LEFT_OVER
+
+
+def requests_left(run: Run) -> int | None:
+    """How many requests the engine carries; None when it does not tell."""
+    answer = probe.get(run.url(LOADS), run.key, timeout_s=POLL_TIMEOUT_S)
+    return health.requests_left(answer.body) if answer.status == 200 else None
+
+
+def abort_all(run: Run) -> None:
+    """Have the engine abort every request; what it answers changes nothing, for its end is waited for next."""
+    probe.post(run.url("/abort_request"), {"abort_all": True}, run.key, timeout_s=ABORT_TIMEOUT_S)
+
+
+def _shown(process: Identity) -> str:
+    found = procs.read(process.pid)
+    return f"pid {process.pid} ({found.comm}, state {found.state})" if found else f"pid {process.pid}"

@@ -1,0 +1,108 @@
+"""What must hold before an engine is started: free ports, and an engine, a model and a key that can be used."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsv4ctl import child, sockets
+from dsv4ctl.model import Instance, SuperviseExit
+from dsv4ctl.problems import CannotRun
+from dsv4ctl.supervise.outcome import Failed
+
+# find_spec of a top-level package looks for its folder and imports nothing: an import of sglang takes 8 s.
+_HAS_PACKAGE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+# An interpreter starts in 0.1 s; one on a network file system that nobody has touched since boot takes its time.
+PYTHON_TIMEOUT_S = 60.0
+CREDENTIAL = "api-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The gate is open. `key` is the engine's API key, '' when it has none."""
+
+    key: str
+
+
+def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Failed:
+    """Look at everything a start needs; the first thing that is wrong closes the gate."""
+    key = read_key(instance, environment)
+    refusals = (_ports(instance), _engine(instance.argv, environment), _model(instance.model), key)
+    return next((found for found in refusals if isinstance(found, Failed)), None) or Admitted(str(key))
+
+
+def read_key(instance: Instance, environment: Mapping[str, str]) -> str | Failed:
+    """The API key from systemd's credential; '' when the instance has none. Never shown."""
+    if instance.api_key_file is None:
+        return ""
+    folder = environment.get("CREDENTIALS_DIRECTORY", "")
+    try:
+        key = (Path(folder) / CREDENTIAL).read_text().strip() if folder else None
+    except (OSError, UnicodeDecodeError) as error:
+        return _missing(f"the API key cannot be read: {error}", f"look at {instance.api_key_file}")
+    if key is None:
+        return _missing("there is an API key file, and systemd gave us no credential", "start it through its unit")
+    if not key or len(key.splitlines()) != 1:
+        return _missing(f"{instance.api_key_file} must hold one key on one line", f"look at {instance.api_key_file}")
+    return key
+
+
+def _ports(instance: Instance) -> Failed | None:
+    """Bind every port for an instant. The rendezvous listens on all addresses, whatever the host is."""
+    for job, port in instance.ports:
+        try:
+            why = sockets.blocked("0.0.0.0" if job == "rendezvous" else instance.host, port)  # noqa: S104 -- looked at
+        except CannotRun as problem:
+            return _missing(f"nobody can tell who holds port {port}: {problem}", problem.hint)
+        if why:
+            words = f"cannot start: {job} port {port} is taken: {why}"
+            return Failed(exit=SuperviseExit.PORT, words=words, advice="end it, or deploy on another port")
+    return None
+
+
+def _engine(argv: Sequence[str], environment: Mapping[str, str]) -> Failed | None:
+    program = Path(argv[0])
+    if not program.is_absolute() or not os.access(program, os.X_OK) or program.is_dir():
+        return _missing(f"{program} is not an executable file for {_user()}", "set engine.python, then deploy")
+    return _package(program, argv[1:], environment)
+
+
+def _package(python: Path, rest: Sequence[str], environment: Mapping[str, str]) -> Failed | None:
+    """Whether the interpreter runs and finds the package of its `-m MODULE`; without that it is no Python engine."""
+    if len(rest) < 2 or rest[0] != "-m":
+        return None
+    package = rest[1].partition(".")[0]
+    try:
+        found = child.run(
+            [python, "-c", _HAS_PACKAGE, package], timeout_s=PYTHON_TIMEOUT_S, env=environment, check=False
+        )
+    except CannotRun as problem:
+        return _missing(str(problem), "set engine.python, then deploy")
+    if found.status == 1 and not found.stderr:
+        return _missing(f"{python} has no package {package}", f"{python} -m pip install {package}")
+    return (
+        _missing(f"{python} does not run: {child.why(found)}", "set engine.python, then deploy")
+        if found.status
+        else None
+    )
+
+
+def _model(model: str) -> Failed | None:
+    """A folder or file must be there and readable; a name without a leading slash is the engine's to resolve."""
+    path = Path(model)
+    if not path.is_absolute():
+        return None
+    try:
+        path.stat()
+    except OSError as error:
+        return _missing(f"the model {model} is not there: {(error.strerror or str(error)).lower()}", "set engine.model")
+    readable = os.R_OK | os.X_OK if path.is_dir() else os.R_OK
+    return None if os.access(path, readable) else _missing(f"the model {model} cannot be read by {_user()}", "chmod it")
+
+
+def _missing(why: str, advice: str) -> Failed:
+    return Failed(exit=SuperviseExit.MISSING, words=f"cannot start: {why}", advice=advice)
+
+
+def _user() -> str:
+    return f"user id {os.geteuid()}"

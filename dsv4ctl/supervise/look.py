@@ -1,0 +1,63 @@
+"""Who listens on the instance's HTTP port: nobody, its engine, something else of its unit, or an impostor."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dsv4ctl import sockets
+from dsv4ctl.model import Holder, Instance
+from dsv4ctl.problems import Problem
+from dsv4ctl.supervise import words
+from dsv4ctl.supervise.territory import Territory, owns
+
+COMMAND_WIDTH = 60
+
+
+class Who(StrEnum):
+    """Whose a listener is."""
+
+    NOBODY = "nobody"
+    ENGINE = "engine"
+    RELATIVE = "relative"
+    IMPOSTOR = "impostor"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one look found, with the holder in words unless it is the engine itself."""
+
+    who: Who
+    words: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether what answers there belongs to our unit."""
+        return self.who in (Who.ENGINE, Who.RELATIVE)
+
+
+def at_port(instance: Instance, territory: Territory) -> Looked:
+    """Look at the HTTP port. An impostor is reported even beside the engine: some clients would reach it instead.
+
+    The engine's main process holds the socket of its server, also when workers share it. Another process of the unit
+    that holds it is either a wrapped server or a worker that was given the port by chance; the caller sees which by
+    what it answers.
+    """
+    try:
+        holders = [h for h in sockets.holders(instance.port) if sockets.in_the_way(instance.host, h)]
+    except (Problem, OSError) as problem:
+        return Looked(Who.UNKNOWN, f"cannot see who listens on port {instance.port}: {problem}")
+    foreign = [holder for holder in holders if not owns(territory, holder)]
+    if foreign:
+        return Looked(Who.IMPOSTOR, described(foreign[0]))
+    if not holders:
+        return Looked(Who.NOBODY)
+    if any(p.pid == territory.engine.pid for holder in holders for p in holder.processes):
+        return Looked(Who.ENGINE)
+    return Looked(Who.RELATIVE, described(holders[0]))
+
+
+def described(holder: Holder) -> str:
+    """A holder as systemctl's one line has room for: pid, user, unit, address and the beginning of its command."""
+    command = holder.processes[0].command if holder.processes else ""
+    shown = f" ({words.one_line(command, COMMAND_WIDTH)})" if command else ""
+    return f"{sockets.words(holder)}{shown}"

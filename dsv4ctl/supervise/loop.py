@@ -1,0 +1,176 @@
+"""One run of an instance, from the gate to the last process: each stage is a page of its own."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import assert_never
+
+from dsv4ctl import procs, store
+from dsv4ctl.clock import Clock
+from dsv4ctl.engine import sglang
+from dsv4ctl.model import Instance, Phase, RunState, SuperviseExit
+from dsv4ctl.problems import Problem
+from dsv4ctl.supervise import engine, gate, progress, territory
+from dsv4ctl.supervise.ending import Ending
+from dsv4ctl.supervise.engine import Child
+from dsv4ctl.supervise.errands import Brought
+from dsv4ctl.supervise.gate import Admitted
+from dsv4ctl.supervise.hearing import Hearing
+from dsv4ctl.supervise.inbox import Inbox, Told
+from dsv4ctl.supervise.journal import Journal
+from dsv4ctl.supervise.load import Loading
+from dsv4ctl.supervise.notify import ToSystemd, ToTerminal, Voice
+from dsv4ctl.supervise.outcome import Asked, Failed, Over, Ready
+from dsv4ctl.supervise.progress import PastStart, Progress
+from dsv4ctl.supervise.run import Run, asked
+from dsv4ctl.supervise.territory import Territory
+from dsv4ctl.supervise.watch import Serving
+
+PATIENCE_S = 60.0
+BUG_LIMIT_S = 10.0
+
+
+def supervise(
+    instance: Instance, environment: Mapping[str, str], clock: Clock, signals: socket.socket
+) -> SuperviseExit:
+    """Bring the instance up, keep it, and bring it down again. Returns the exit status of the unit's main process."""
+    journal, inbox = Journal(), Inbox(signals)
+    voice = _voice(instance, environment, clock, journal)
+    match _admitted(instance, environment, inbox, journal, voice):
+        case Asked() as stop:
+            words = f"stopped ({stop.signal}) before the engine was started"
+            voice.tell(replace(voice.state, phase=Phase.STOPPED, words=words, exit=0), "STOPPING=1")
+            return SuperviseExit.OK
+        case Failed() as failed:
+            return _refused(voice, failed)
+        case Admitted(key):
+            voice.hide(key)
+    try:
+        _write_secrets(instance, key)
+        child = engine.start(instance.argv, engine.environment(environment))
+    except Problem as problem:
+        failed = Failed(exit=SuperviseExit.MISSING, words=str(problem), advice=problem.hint)
+        return _refused(voice, failed)
+    hearing = Hearing(journal, key, clock)
+    inbox.follow(child, hearing)
+    voice.tell(replace(voice.state, phase=Phase.STARTING, words="starting the engine", engine_pid=child.identity.pid))
+    own = Territory(cgroup=territory.claim(instance.unit, environment), engine=child.identity)
+    run = Run(
+        instance=instance,
+        key=key,
+        territory=own,
+        hearing=hearing,
+        inbox=inbox,
+        voice=voice,
+        journal=journal,
+        clock=clock,
+    )
+    try:
+        return _carried(run, child, _starts_file(environment))
+    except BaseException:
+        # A bug of ours. Outside systemd nobody else would end the engine.
+        procs.end_all(partial(territory.members, own), clock, BUG_LIMIT_S)
+        raise
+    finally:
+        inbox.finish()
+
+
+def _carried(run: Run, child: Child, starts: Path | None) -> SuperviseExit:
+    past = _past(starts)
+    loading = Loading(run, past)
+    outcome = loading.until_over()
+    if isinstance(outcome, Ready):
+        serving = Serving(run, outcome.capacity)
+        _remember(run, starts, past, loading.progress)
+        outcome = serving.until_over()
+    return _ended(run, child, outcome)
+
+
+def _ended(run: Run, child: Child, outcome: Over) -> SuperviseExit:
+    ending = Ending(run, engine.end_of(child))
+    match outcome:
+        case Failed():
+            return ending.fail(outcome)
+        case Asked() if run.voice.state.phase is Phase.READY:
+            return ending.stop_serving(outcome)
+        case Asked():
+            return ending.stop_loading(outcome)
+        case _:
+            assert_never(outcome)
+
+
+def _admitted(
+    instance: Instance, environment: Mapping[str, str], inbox: Inbox, journal: Journal, voice: Voice
+) -> Admitted | Over:
+    """The gate's answer. It is asked in a thread, for an interpreter on a slow disk must not make us deaf."""
+    voice.tell(voice.state)
+    inbox.send("gate", partial(gate.check, instance, environment))
+    while True:
+        match inbox.next(PATIENCE_S):
+            case Brought(found=Admitted() | Failed() as found):
+                return found
+            case Told(number) if stop := asked(number, journal, voice):
+                return stop
+            case _:
+                continue
+
+
+def _refused(voice: Voice, failed: Failed) -> SuperviseExit:
+    """Nothing was started, so there is nothing to end."""
+    state = replace(voice.state, phase=Phase.FAILED, words=failed.words, advice=failed.advice, exit=int(failed.exit))
+    voice.tell(state)
+    return failed.exit
+
+
+def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, journal: Journal) -> Voice:
+    folder = _folder(environment, "RUNTIME_DIRECTORY")
+    notifier = ToSystemd(journal) if environment.get("NOTIFY_SOCKET") else ToTerminal(journal)
+    now = clock.wall()
+    state = RunState(
+        name=instance.name,
+        digest=instance.digest,
+        phase=Phase.GATE,
+        words="checking ports, engine and model",
+        since=now,
+        started_at=now,
+        pid=os.getpid(),
+    )
+    return Voice(state, clock, notifier, journal=journal, file=folder / "state.json" if folder else None)
+
+
+def _write_secrets(instance: Instance, key: str) -> None:
+    if instance.secrets_file and key:
+        store.write_atomic(Path(instance.secrets_file), sglang.secrets_yaml(key), mode=0o600)
+
+
+def _folder(environment: Mapping[str, str], name: str) -> Path | None:
+    """The first of the folders that systemd made for us; None when we were started by hand."""
+    first = environment.get(name, "").partition(":")[0]
+    return Path(first) if first else None
+
+
+def _starts_file(environment: Mapping[str, str]) -> Path | None:
+    folder = _folder(environment, "STATE_DIRECTORY")
+    return folder / "starts.jsonl" if folder else None
+
+
+def _past(file: Path | None) -> tuple[PastStart, ...]:
+    try:
+        return progress.parse_starts(file.read_text(errors="replace")) if file else ()
+    except OSError:
+        return ()
+
+
+def _remember(run: Run, file: Path | None, past: tuple[PastStart, ...], start: Progress) -> None:
+    """Keep how long the phases of this start took, for the next one's time left."""
+    if file is None:
+        return
+    seconds = {str(phase): round(spent, 1) for phase, spent in progress.finished(start, run.clock.now())}
+    this = PastStart(at=round(run.clock.wall()), digest=run.instance.digest, seconds=seconds)
+    try:
+        store.write_atomic(file, progress.dump_starts((*past, this)), mode=0o644)
+    except Problem as problem:
+        run.journal.note(str(problem))

@@ -1,0 +1,106 @@
+"""How far a start has come, and how long is left by earlier starts. Pure: the clock is handed in."""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from dsv4ctl.model import Phase
+
+ORDER = tuple(Phase)
+# Enough for a median, and for a file that a person can read.
+KEPT_STARTS = 20
+COMPARED_STARTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A start at one moment. `since` and `moved_at` are monotonic seconds; `spent` holds the phases that are over."""
+
+    phase: Phase
+    since: float
+    moved_at: float
+    done: int = 0
+    total: int = 0
+    spent: tuple[tuple[Phase, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastStart:
+    """A start that got ready: when, with which digest, and how many seconds each phase took."""
+
+    at: float
+    digest: str
+    seconds: Mapping[str, float]
+
+
+def begun(now: float) -> Progress:
+    """The first moment of a start."""
+    return Progress(phase=Phase.STARTING, since=now, moved_at=now)
+
+
+def entered(progress: Progress, phase: Phase, now: float) -> Progress:
+    """The start after a sign of `phase`. Ranks lag behind each other: a sign of an earlier phase changes nothing."""
+    if ORDER.index(phase) <= ORDER.index(progress.phase):
+        return progress
+    spent = (*progress.spent, (progress.phase, now - progress.since))
+    return Progress(phase=phase, since=now, moved_at=now, spent=spent)
+
+
+def counted(progress: Progress, phase: Phase, count: tuple[int, int], now: float) -> Progress:
+    """The start after `done of total` in a phase.
+
+    Only a count that changed is progress: bars are redrawn. A smaller one is the next bar of its kind (the draft
+    model's graphs after the target's), and progress too.
+    """
+    progress = entered(progress, phase, now)
+    if phase is not progress.phase or count == (progress.done, progress.total):
+        return progress
+    return replace(progress, done=count[0], total=count[1], moved_at=now)
+
+
+def stalled_for(progress: Progress, now: float) -> float:
+    """Seconds since the last progress."""
+    return now - progress.moved_at
+
+
+def finished(progress: Progress, now: float) -> tuple[tuple[Phase, float], ...]:
+    """Every phase of a start that is over, with its seconds."""
+    return (*progress.spent, (progress.phase, now - progress.since))
+
+
+def left_s(progress: Progress, past: Iterable[PastStart], digest: str, now: float) -> int | None:
+    """Seconds until ready, as the median of what earlier starts needed from here; None without any.
+
+    Starts of the same instance digest are compared where there are some: another context length takes other times.
+    """
+    starts = list(past)
+    alike = [start for start in starts if start.digest == digest] or starts
+    estimates = [_left_of(start, progress, now) for start in alike[-COMPARED_STARTS:]]
+    return round(statistics.median(estimates)) or None if estimates else None
+
+
+def _left_of(start: PastStart, progress: Progress, now: float) -> float:
+    later = ORDER[ORDER.index(progress.phase) + 1 :]
+    here = start.seconds.get(progress.phase, 0.0)
+    gone = here * progress.done / progress.total if progress.total else now - progress.since
+    return max(0.0, here - gone) + sum(start.seconds.get(phase, 0.0) for phase in later)
+
+
+def parse_starts(text: str) -> tuple[PastStart, ...]:
+    """Read starts.jsonl, oldest first. A line that was cut or is of another version is left out."""
+    return tuple(start for line in text.splitlines() if (start := _parse_start(line)) is not None)
+
+
+def dump_starts(starts: Iterable[PastStart]) -> str:
+    """The youngest starts as the text of starts.jsonl."""
+    return "".join(json.dumps(asdict(start)) + "\n" for start in list(starts)[-KEPT_STARTS:])
+
+
+def _parse_start(line: str) -> PastStart | None:
+    try:
+        found = json.loads(line)
+        seconds = {str(phase): float(value) for phase, value in found["seconds"].items()}
+        return PastStart(at=float(found["at"]), digest=str(found["digest"]), seconds=seconds)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

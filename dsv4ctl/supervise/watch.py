@@ -1,0 +1,143 @@
+"""A serving engine: probe it now and then, say how it is, notice its end."""
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
+
+from dsv4ctl import health, probe
+from dsv4ctl.engine.log import PhaseSeen
+from dsv4ctl.health import HEALTH_TIMEOUT_S, Pulse, Question
+from dsv4ctl.model import Capacity, Phase, SuperviseExit
+from dsv4ctl.supervise import look, words
+from dsv4ctl.supervise.engine import End
+from dsv4ctl.supervise.errands import Brought
+from dsv4ctl.supervise.hearing import Said
+from dsv4ctl.supervise.inbox import Happening, Quiet, Told
+from dsv4ctl.supervise.look import Who
+from dsv4ctl.supervise.outcome import SERVING_GRACE_S, Failed, Over
+from dsv4ctl.supervise.run import Run, asked
+
+LOADS = "/v1/loads"
+# Answered from shared memory in 20 ms; SHORTEST_S is for /health, which takes 1.0 s by construction.
+LOADS_TIMEOUT_S = 3.0
+SHORTEST_S = 3.0
+# An event loop that answers nothing at all does not hear SIGTERM either.
+SILENT_GRACE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One probe: when it began, what was wrong ('' nothing), and the mark of the engine's work.
+
+    `silent`: nothing was answered at all.
+    """
+
+    at: float
+    complaint: str
+    mark: tuple[object, ...] = ()
+    silent: bool = False
+
+
+class Serving:
+    """An engine after READY=1. Nothing here is decided on one bad answer: long prefills make /health fail too."""
+
+    def __init__(self, run: Run, capacity: Capacity | None) -> None:
+        self._run = run
+        self._words = words.ready(run.instance, capacity)
+        self._pulse = Pulse()
+        self._failing_at = ""
+        self._told_to_drain = self._silent = False
+        self._probe_at = run.clock.now() + run.instance.limits.watch_s
+        state = replace(run.voice.state, done=0, total=0, left_s=None, capacity=capacity)
+        run.voice.tell(replace(state, phase=Phase.READY, words=self._words), "READY=1")
+
+    def until_over(self) -> Over:
+        """Go on until the engine ends, is unhealthy for too long, or somebody wants to stop."""
+        while True:
+            now = self._run.clock.now()
+            if failed := self._unhealthy(now):
+                return failed
+            if now >= self._probe_at and self._run.inbox.send("watch", partial(probe_once, self._run)):
+                self._probe_at = now + self._run.instance.limits.watch_s
+            if outcome := self._take(self._run.inbox.next(self._patience_s(now))):
+                return outcome
+
+    def _patience_s(self, now: float) -> float:
+        limit = self._run.instance.limits.unhealthy_s
+        ends = limit if self._pulse.failing_since is None else self._pulse.failing_since + limit - now
+        return max(0.05, min(self._probe_at - now, ends)) if self._probe_at > now else 1.0
+
+    def _unhealthy(self, now: float) -> Failed | None:
+        limits = self._run.instance.limits
+        if not health.unhealthy(self._pulse, now, limits.unhealthy_s):
+            return None
+        line = f"unhealthy since {self._failing_at}, for {limits.unhealthy_s} s: {self._pulse.words}"
+        advice = f"dsv4ctl logs {self._run.instance.name}"
+        grace_s = SILENT_GRACE_S if self._silent else SERVING_GRACE_S
+        return Failed(exit=SuperviseExit.UNHEALTHY, words=line, advice=advice, grace_s=grace_s)
+
+    def _take(self, happening: Happening) -> Over | None:
+        match happening:
+            case Brought(found=Beat() as beat):
+                return self._feel(beat)
+            case Said(event=PhaseSeen(phase=Phase.DRAINING)):
+                self._told_to_drain, self._probe_at = True, self._run.clock.now()
+            case Told():
+                return asked(happening.number, self._run.journal, self._run.voice)
+            case End():
+                return self._died(happening)
+            case Said() | Brought() | Quiet():
+                return None
+            case _:
+                assert_never(happening)
+        return None
+
+    def _feel(self, beat: Beat) -> Failed | None:
+        """Take a probe in. An engine that says that it drains, and is not healthy, was told to by somebody else."""
+        if self._told_to_drain and beat.complaint:
+            line = "somebody else told the engine to stop (SIGTERM to its main process)"
+            return Failed(exit=SuperviseExit.DIED_SERVING, words=line, advice="stop it through systemctl", drains=True)
+        self._told_to_drain, self._silent = False, beat.silent
+        self._note(beat)
+        return None
+
+    def _note(self, beat: Beat) -> None:
+        run, was = self._run, self._pulse.failing_since
+        now = run.clock.now()
+        self._pulse = health.beat(self._pulse, beat.complaint, beat.mark, beat.at)
+        if self._pulse.failing_since is None:
+            if was is not None:
+                run.journal.note(f"well again after {words.duration(now - was)}")
+            run.say(Phase.READY, self._words)
+            return
+        if self._pulse.failing_since != was:
+            self._failing_at = time.strftime("%H:%M:%S", time.localtime(run.clock.wall()))
+            run.journal.note(f"the engine does not answer well: {beat.complaint}")
+        left_s = self._pulse.failing_since + run.instance.limits.unhealthy_s - now
+        limit = words.duration(max(0.0, left_s))
+        run.say(Phase.READY, f"failing since {self._failing_at}: {beat.complaint}; ended in {limit} unless it recovers")
+
+    def _died(self, end: End) -> Failed:
+        cause, advice = self._run.hearing.cause()
+        line = f"the engine {end.words} while it served: {cause}"
+        advice = advice or f"dsv4ctl logs {self._run.instance.name}"
+        return Failed(exit=SuperviseExit.DIED_SERVING, words=line, advice=advice)
+
+
+def probe_once(run: Run) -> Beat:
+    """Look whose the port is, ask /health, and when that fails what the engine works on."""
+    at, port = run.clock.now(), run.instance.port
+    looked = look.at_port(run.instance, run.territory)
+    if looked.who is Who.NOBODY:
+        return Beat(at, f"the port is lost: nobody listens on {words.address(run.instance)}")
+    if looked.who is Who.IMPOSTOR:
+        return Beat(at, f"port {port} is not ours alone: {looked.words}")
+    # A probe need not hang longer than the engine may.
+    timeout_s = min(HEALTH_TIMEOUT_S, max(SHORTEST_S, run.instance.limits.unhealthy_s))
+    answer = probe.get(run.url(Question.HEALTH), run.key, timeout_s=timeout_s)
+    if not (complaint := health.complaint(Question.HEALTH, answer)):
+        return Beat(at, "")
+    loads = probe.get(run.url(LOADS), run.key, timeout_s=LOADS_TIMEOUT_S)
+    mark = health.work_mark(loads.body) if loads.status == 200 else ()
+    return Beat(at, complaint, mark, silent=answer.status is None and loads.status is None)

@@ -1,0 +1,70 @@
+"""What the operator reads: one line for each state of an instance. Pure."""
+
+import math
+
+from dsv4ctl.model import Capacity, Instance, Phase
+from dsv4ctl.supervise.progress import Progress
+
+DOING = {
+    Phase.STARTING: "starting the engine",
+    Phase.WEIGHTS: "loading weights",
+    Phase.POOLS: "setting up the memory pools",
+    Phase.KERNELS: "compiling kernels",
+    Phase.GRAPHS: "capturing graphs",
+    Phase.WARMUP: "warming up",
+    Phase.PROOF: "proving it with one generation",
+}
+
+
+def loading(progress: Progress, left_s: int | None) -> str:
+    """`loading weights 31/46, about 40 s left`."""
+    return DOING[progress.phase] + _count(progress) + (f", about {duration(left_s)} left" if left_s else "")
+
+
+def place(progress: Progress) -> str:
+    """Where a start is, short: `weights 31/46`."""
+    return progress.phase + _count(progress)
+
+
+def ready(instance: Instance, capacity: Capacity | None) -> str:
+    """`ready: MODEL on 127.0.0.1:30001, context 524288, 6.05 M KV tokens`."""
+    parts = [f"ready: {instance.served_model_name} on {address(instance)}"]
+    if context := (capacity and capacity.context_length) or instance.context_length:
+        parts.append(f"context {context}")
+    if capacity and capacity.max_total_tokens:
+        parts.append(f"{tokens(capacity.max_total_tokens)} KV tokens")
+    return ", ".join(parts)
+
+
+def draining(left: int | None, at_most_s: float) -> str:
+    """`draining, 3 requests left, at most 97 s`. `left` None: the engine does not tell."""
+    count = "" if left is None else f", {left} request{'' if left == 1 else 's'} left"
+    return f"draining{count}, at most {max(0, math.ceil(at_most_s))} s"
+
+
+def address(instance: Instance) -> str:
+    """Host and port as in a URL."""
+    return f"[{instance.host}]:{instance.port}" if ":" in instance.host else f"{instance.host}:{instance.port}"
+
+
+def tokens(count: int) -> str:
+    """A count in the unit that people use for it: 980, 48.2 k, 6.05 M."""
+    for size, unit in ((1_000_000, " M"), (1_000, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
+
+
+def duration(seconds: float) -> str:
+    """Seconds up to two minutes, minutes from there."""
+    return f"{round(seconds)} s" if seconds < 120 else f"{round(seconds / 60)} min"
+
+
+def one_line(text: str, width: int) -> str:
+    """The text on one line of at most `width` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 3] + "..."
+
+
+def _count(progress: Progress) -> str:
+    return f" {progress.done}/{progress.total}" if progress.total else ""
