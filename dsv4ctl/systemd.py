@@ -84,7 +84,9 @@ def parse_show(text: str, *, wall_minus_monotonic_s: float) -> dict[str, Unit]:
     systemd stamps by the monotonic clock; the difference between the two clocks now makes a date of it on every version
     (`--timestamp=unix` came with 251). Raises Problem naming an unknown word.
     """
-    blocks = (dict(line.split("=", 1) for line in block.splitlines()) for block in re.split(r"\n{2,}", text.strip()))
+    blocks = (
+        dict(line.partition("=")[::2] for line in block.splitlines()) for block in re.split(r"\n{2,}", text.strip())
+    )
     return {block["Id"]: _unit(block, wall_minus_monotonic_s) for block in blocks if block}
 
 
