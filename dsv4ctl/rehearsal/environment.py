@@ -1,5 +1,6 @@
 """Makes an engine environment and a model of small files: a stand-in SGLang that starts where a real one would."""
 
+import compileall
 import json
 import shutil
 from pathlib import Path
@@ -50,6 +51,8 @@ def install(folder: Path, *, base_python: str) -> Path:
     for name in PACKAGES:
         # Copied, not linked: the engine's user need not be allowed to read the checkout.
         shutil.copytree(STANDIN / name, site / name, dirs_exist_ok=True)
+    # An engine's user cannot write here, and may have bytecode turned off; every process of it would compile again.
+    compileall.compile_dir(site / "sglang", quiet=2)
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     for name in ("python", "python3", f"python{version}"):

@@ -1,5 +1,6 @@
 """What the memory of a played GPU holds: the arithmetic of SGLang 0.5.23 for DeepSeek-V4-Flash, in GiB and tokens."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,10 +47,6 @@ class Figures:
         return self.free_after_pools - self.graphs_gib
 
 
-class NoRoom(Exception):
-    """The weights leave nothing for the KV cache; worded as the real engine does."""
-
-
 def fraction(tp: int) -> float:
     """SGLang's default of --mem-fraction-static for a GPU of this size: three digits."""
     mib = GPU_GIB * 1024
@@ -58,7 +55,7 @@ def fraction(tp: int) -> float:
 
 
 def work_out(settings: "Settings") -> Figures:
-    """The figures of a server; raises NoRoom."""
+    """The figures of a server. Weights beyond FREE_GIB do not fit, and with no token left there is no pool."""
     context = int(settings["context_length"] or settings.model.max_positions)
     running = int(settings["max_running_requests"])
     if not settings.on_gpu:
@@ -67,8 +64,6 @@ def work_out(settings: "Settings") -> Figures:
     weights = REPLICATED_GIB + (WEIGHTS_GIB - REPLICATED_GIB) / settings.tp
     budget = FREE_GIB * settings["mem_fraction_static"] - weights
     tokens = _tokens(budget, running, settings["swa_full_tokens_ratio"] or 0.1)
-    if weights > FREE_GIB or tokens <= 0:
-        raise NoRoom(_no_room(settings["mem_fraction_static"], weights))
     graphs = 0.0 if settings["disable_cuda_graph"] or settings["disable_decode_cuda_graph"] else GRAPHS_GIB
     tokens = min(tokens, int(settings["max_total_tokens"] or tokens))
     return Figures(
@@ -83,10 +78,12 @@ def _tokens(budget_gib: float, running: int, ratio: float) -> int:
     return int((budget_gib * 2**30 - state) / (COMPRESSED_BYTES + ratio * WINDOW_BYTES)) // 256 * 256
 
 
-def _no_room(given: float, weights: float) -> str:
-    least = 1 - max(FREE_GIB - weights, 0) / FREE_GIB
+def no_room(given: float, weights: float) -> str:
+    """The real engine's words for weights, in GiB, that leave nothing for the KV cache."""
+    least = 1 - (FREE_GIB - weights) / FREE_GIB
     return (
-        f"Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static={given}. "
-        f"Raise --mem-fraction-static above {least:.3f} (minimum viable = 1 - available/pre = {least:.4f}). "
+        f"ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static={given}. "
+        f"Raise --mem-fraction-static above {math.ceil(least * 1000) / 1000:.3f} "
+        f"(minimum viable = 1 - available/pre = {least:.4f}). "
         "If using speculative decoding, draft weights are now counted."
     )

@@ -122,6 +122,8 @@ def weights(loading: Load) -> None:
     for done in range(steps + 1):
         if done == steps // 2:
             loading.halfway("weights")
+            if figure.weights_gib > figures.FREE_GIB:
+                raise misdeeds.SchedulerFailed(misdeeds.OUT_OF_MEMORY)
         if real and not loading.rank:
             _weights_bar(done, steps, time.monotonic() - began)
         loading.hold(figure.weights_gib * done / steps)
@@ -154,6 +156,9 @@ def pools(loading: Load) -> None:
     """The KV pools are allocated."""
     figure, tokens = loading.figures, loading.figures.tokens
     loading.halfway("pools")
+    if tokens <= 0:
+        words_of_it = figures.no_room(loading.settings["mem_fraction_static"], figure.weights_gib)
+        raise misdeeds.SchedulerFailed(words_of_it)
     if loading.settings.model.is_deepseek_v4 and loading.settings.on_gpu:
         _deepseek_pools(loading)
     else:
