@@ -20,7 +20,7 @@ def read(timeout_s: float = 10, sysfs: Path = topology.SYSFS) -> GpuView:
     Problem when it answers what it never should.
     """
     try:
-        done = child.run([_program()], timeout_s=timeout_s)
+        done = child.run([program()], timeout_s=timeout_s)
     except child.TimedOut as error:
         left = " and cannot be ended" if error.abandoned else ""
         return GpuView(problem=f"GPU query hung for {timeout_s:g} s{left}")
@@ -45,7 +45,7 @@ def parse(text: str, sysfs: Path = topology.SYSFS) -> GpuView:
         raise Problem(f"cannot understand what {PROGRAM} says of the GPUs: {why}", hint=PROGRAM) from None
 
 
-def _program() -> str | Path:
+def program() -> str | Path:
     """The program that was installed with this interpreter's packages, else the one on PATH."""
     beside = Path(sys.executable).parent / PROGRAM
     return beside if beside.is_file() else PROGRAM
@@ -63,5 +63,6 @@ def _gpu(said: Mapping[str, Any], sysfs: Path) -> Gpu:
         reserved_bytes=said["reserved_bytes"],
         processes=tuple(GpuProcess(pid=one["pid"], used_bytes=one["used_bytes"]) for one in processes or ()),
         processes_told=processes is not None,
+        mig=said.get("mig", False),
         numa_node=topology.numa_node(said["pci_address"], sysfs),
     )

@@ -3,14 +3,15 @@
 A driver that hangs takes this program with it, and not the one that asked. It prints either
 
     {"driver": "580.159.03",
-     "gpus": [{"index": 0, "uuid": "GPU-…", "name": "NVIDIA H200", "pci_address": "0000:1b:00.0",
-               "total_bytes": 150754820096, "used_bytes": 0, "reserved_bytes": 676339712,
+     "gpus": [{"index": 0, "uuid": "GPU-…", "name": "NVIDIA H200", "pci_address": "0000:1b:00.0", "mig": false,
+               "total_bytes": 150754820096, "used_bytes": 0, "reserved_bytes": 644939776,
                "processes": [{"pid": 4711, "used_bytes": 8589934592}]}],
      "unreadable": ["GPU 3: GPU is lost"]}
 
 in the order of PCI addresses, or {"problem": "why not"}; its exit status is 0 either way. Null where the driver does
 not tell: `used_bytes` and `reserved_bytes` of a GPU, `used_bytes` of a process, and the whole of `processes`. Also,
-`reserved_bytes` is null where `used_bytes` still counts the driver's reserve (memory info v1). "unreadable" may lack.
+`reserved_bytes` is null where `used_bytes` still counts the driver's reserve (memory info v1). "mig" and "unreadable"
+may be missing.
 """
 
 import json
@@ -58,9 +59,19 @@ def _gpu(handle: object) -> dict[str, object]:
         "uuid": _text(pynvml.nvmlDeviceGetUUID(handle)),
         "name": _text(pynvml.nvmlDeviceGetName(handle)),
         "pci_address": sysfs_address(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId)),
+        "mig": _is_split(handle),
         **_memory(handle),
         "processes": _processes(handle),
     }
+
+
+def _is_split(handle: object) -> bool:
+    """Whether the GPU is split by MIG now; one that cannot be is not."""
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def _memory(handle: object) -> dict[str, int | None]:

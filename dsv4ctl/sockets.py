@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4ctl import child, inetdiag, procs
+from dsv4ctl import child, inetdiag, procs, topology
 from dsv4ctl.model import Family, Holder, Listener, PortView, Process
 
 SS_TIMEOUT_S = 10
@@ -98,6 +98,11 @@ def ephemeral_range() -> tuple[int, int]:
     """The first and the last port that the kernel gives to outgoing connections, of both families."""
     first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     return int(first), int(last)
+
+
+def reserved_ports() -> frozenset[int]:
+    """The ports that the kernel keeps out of its choice for outgoing connections (ip_local_reserved_ports)."""
+    return frozenset(topology.parse_list(Path("/proc/sys/net/ipv4/ip_local_reserved_ports").read_text()))
 
 
 def words(holder: Holder) -> str:

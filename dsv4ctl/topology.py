@@ -17,12 +17,12 @@ def numa_node(pci_address: str, sysfs: Path = SYSFS) -> int | None:
 def cpus_of_node(node: int, sysfs: Path = SYSFS) -> tuple[int, ...]:
     """The CPUs of a NUMA node in ascending order; () when there is no such node, or it has memory only."""
     try:
-        return parse_cpu_list((sysfs / f"devices/system/node/node{node}/cpulist").read_text())
+        return parse_list((sysfs / f"devices/system/node/node{node}/cpulist").read_text())
     except OSError:
         return ()
 
 
-def parse_cpu_list(text: str) -> tuple[int, ...]:
+def parse_list(text: str) -> tuple[int, ...]:
     """Read the kernel's list format: "0-2,7" is 0, 1, 2 and 7."""
     found: list[int] = []
     for part in filter(None, text.strip().split(",")):

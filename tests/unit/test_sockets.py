@@ -332,6 +332,12 @@ def test_the_ephemeral_range_is_the_kernels() -> None:
     ]
 
 
+def test_the_reserved_ports_are_the_kernels() -> None:
+    said = Path("/proc/sys/net/ipv4/ip_local_reserved_ports").read_text().strip()
+
+    assert bool(said) == bool(sockets.reserved_ports())
+
+
 def test_each_line_of_ss_is_read() -> None:
     text = (RECORDED / "ss-tanHe-cgroup-6.1.0.txt").read_text()
     unit = "/system.slice/dsv4-server.service/libpod-payload"

@@ -31,5 +31,12 @@ def test_the_cpus_of_a_node_are_counted_out(tmp_path: Path) -> None:
     assert topology.cpus_of_node(2, tmp_path) == topology.cpus_of_node(7, tmp_path) == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("", ()), ("\n", ()), ("7\n", (7,)), ("30001,30011-30013\n", (30001, 30011, 30012, 30013))]
+)
+def test_the_kernels_lists_are_read(text: str, numbers: tuple[int, ...]) -> None:
+    assert topology.parse_list(text) == numbers
+
+
 def test_this_host_answers_as_well() -> None:
     assert isinstance(topology.cpus_of_node(0), tuple)
