@@ -47,6 +47,7 @@ def machine(host: Host, spec: HostSpec) -> Machine:
         gpus=gpus.read() if wants_gpus else gpus.GpuView(),
         engine=engine(host, spec),
         ephemeral_ports=sockets.ephemeral_range(),
+        reserved_ports=sockets.reserved_ports(),
         supervisor=(sys.executable, "-P", "-m", "dsv4ctl.supervise"),
         own_folders=(sys.prefix, sys.base_prefix, str(Path(dsv4ctl.__file__).parent.parent)),
     )
