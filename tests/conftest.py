@@ -1,5 +1,6 @@
 """The private machine that the tests share: a real systemd, stand-in GPUs and a stand-in engine."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 
@@ -27,3 +28,17 @@ def machine() -> Iterator[Machine]:
 def behaviour(machine: Machine) -> Behave:
     """Tell the stand-in engine of a port how to behave from its next start on: behaviour(30001, load_s=3)."""
     return lambda port, **what: machine.write(f"/run/standin/{port}.json", json.dumps(what))
+
+
+# All of the machine that its systemd does not write by itself.
+WRITTEN = ("mnt/written", "run/dsv4ctl", "run/systemd/system", "run/systemd/transient", "tmp", "dev/shm")
+
+
+def written(machine: Machine) -> dict[str, str]:
+    """Every file that was written in the machine since its boot -> its digest; Python's caches aside."""
+    files = (path for folder in WRITTEN for path in (machine.root / folder).rglob("*"))
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts
+    }

@@ -66,6 +66,10 @@ for folder in "$@"; do
   read_only "$folder" ".$folder"
 done
 
+# Whoever wants to know what was written in the machine looks here instead of at all files of the host.
+mkdir -p mnt/written
+read_only "$upper" mnt/written
+
 # A hermetic set of units: nothing of the host's is started, cleaned, mounted or written to a kernel variable.
 units=run/systemd/system
 mkdir -p "$units/sysinit.target.wants" "$units/sockets.target.wants" run/lock run/no-generators etc/systemd/system var/lib/systemd

@@ -19,6 +19,7 @@ from dsv4ctl.problems import CannotRun, Problem
 from dsv4ctl.rehearsal import cgroup, gpus
 from dsv4ctl.rehearsal import machine as rehearsal
 from dsv4ctl.rehearsal.private import Machine
+from tests.conftest import written
 
 BOOTS = """
 import sys
@@ -113,6 +114,18 @@ def test_nothing_that_is_written_inside_reaches_the_host(machine: Machine, token
 
     assert [folder for folder in folders if not (machine.root / folder[1:] / token).exists()] == []
     assert [folder for folder in folders if Path(folder, token).exists()] == []
+
+
+def test_what_is_written_anywhere_inside_can_be_told_from_what_was_there(machine: Machine, token: str) -> None:
+    before = written(machine)
+
+    shell(machine, f"echo new >/usr/{token}; echo '# more' >>/etc/passwd; echo new >/dev/shm/{token}")
+
+    after = written(machine)
+    changed = {path.removeprefix(str(machine.root)) for path in after if before.get(path) != after[path]}
+    upper = "/mnt/written"
+    assert changed == {f"{upper}/usr/{token}", f"{upper}/etc/passwd", f"/dev/shm/{token}"}  # noqa: S108 -- inside
+    shell(machine, f"rm /usr/{token} /dev/shm/{token}; sed -i '$d' /etc/passwd")
 
 
 def test_kernel_variables_and_the_kernel_log_cannot_be_written_from_inside(machine: Machine) -> None:
