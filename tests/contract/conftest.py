@@ -61,7 +61,7 @@ def standin(folder: Path) -> Build:
 
 
 @pytest.fixture(
-    scope="module",
+    scope="package",
     params=[
         "standin",
         pytest.param(
@@ -77,7 +77,7 @@ def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return real(Path(REAL)) if request.param == "real" else standin(tmp_path_factory.mktemp("standin"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def begin(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Start an engine; whatever of it is left at the end of the module is ended by identity."""
     servers: list[Server] = []
@@ -95,7 +95,7 @@ def begin(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         server.end()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def shared(begin: Start) -> Shared:
     """A server that tests share, ready or as soon as it answers on a path; started again only when it has ended."""
     current: list[Server] = []

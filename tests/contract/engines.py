@@ -4,7 +4,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,24 @@ def stop(process: Identity) -> None:
 def go_on(process: Identity) -> None:
     """SIGCONT."""
     assert procs.signal(process, signal.SIGCONT)
+
+
+class Background:
+    """A request in a thread."""
+
+    def __init__(self, ask: Callable[[], Answer]) -> None:
+        self.answers: list[Answer] = []
+        self.thread = threading.Thread(target=lambda: self.answers.append(ask()), daemon=True)
+        self.thread.start()
+
+    def result(self, limit_s: float) -> Answer:
+        """Its answer."""
+        self.thread.join(limit_s)
+        assert self.answers, f"no answer within {limit_s} s"
+        return self.answers[0]
+
+
+def reply(answer: Answer) -> Any:
+    """The JSON of an answer that must be 200."""
+    assert answer.status == 200, answer
+    return json.loads(answer.body)
