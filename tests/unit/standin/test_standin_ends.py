@@ -39,6 +39,29 @@ def test_it_ends_as_asked(begin: Begin, keys: dict[str, Any], status: int, words
     assert until(lambda: server.members() == () or None, CLOCK, 2, 0.02)
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, -2), (signal.SIGHUP, -1), (signal.SIGQUIT, -9)])
+def test_other_signals_end_it_and_its_tree_as_they_end_the_real_one(
+    ready: Begin, build: Build, number: signal.Signals, status: int
+) -> None:
+    engine = replace(build, environment=(*build.environment, ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH", "0")))
+    server = ready(engine=engine)
+    server.process.send_signal(number)
+    assert server.wait_end(5)[0] == status
+    assert until(lambda: server.members() == () or None, CLOCK, 2, 0.02)
+
+
+def test_with_living_schedulers_a_crash_waits_for_core_dumps(ready: Begin, build: Build) -> None:
+    engine = replace(build, environment=(*build.environment, ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH_WAIT_SECS", "1")))
+    server = ready(engine=engine)
+    detokenizer = procs.identity(server.titles()["sglang::detokenizer"])
+    assert detokenizer is not None
+    assert procs.signal(detokenizer, signal.SIGKILL)
+    status, seconds = server.wait_end(5)
+    assert status == -9
+    assert seconds > 1
+    assert "Waiting 1.0 seconds for CUDA coredumps before exiting." in server.said()
+
+
 def test_a_stall_is_a_tree_that_lives_and_says_nothing(begin: Begin) -> None:
     server = begin(stall_in="weights", weights_steps=10)
     assert until(lambda: "Completed | 4/10" in server.said() or None, CLOCK, 10, 0.02)

@@ -88,12 +88,8 @@ class Loop:
         """Serve until a stop; returns when everything is closed."""
         with self.signals():
             site = self.open()
-            try:
-                while not self.over(site):
-                    self.turn()
-            except KeyboardInterrupt:
-                tree.kill_below()
-                raise
+            while not self.over(site):
+                self.turn()
             self.close(site)
 
     @contextlib.contextmanager
