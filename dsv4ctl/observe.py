@@ -48,7 +48,8 @@ def machine(host: Host, spec: HostSpec) -> Machine:
         engine=engine(host, spec),
         ephemeral_ports=sockets.ephemeral_range(),
         reserved_ports=sockets.reserved_ports(),
-        supervisor=(sys.executable, "-P", "-m", "dsv4ctl.supervise"),
+        # Isolated: a PYTHONPATH that the operator sets for the engine must not reach the supervisor.
+        supervisor=(sys.executable, "-I", "-m", "dsv4ctl.supervise"),
         own_folders=(sys.prefix, sys.base_prefix, str(Path(dsv4ctl.__file__).parent.parent)),
     )
 

@@ -140,7 +140,8 @@ def teardown(instances: tuple[Instance, ...], view: HostView, *, purge: bool) ->
     """The steps that leave nothing of ours running; with `purge` nothing of ours installed either."""
     ours = sorted(_our_services(view), key=lambda u: _stop_rank(u.name, instances))
     steps: list[Step] = [Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN]
-    steps += [ResetFailed(unit=u.name, reason="so that no failed unit is left") for u in ours if u.active != "inactive"]
+    # A unit whose engine had to be killed is left failed by its stop, so the reset is planned for every unit that was up.
+    steps += [ResetFailed(unit=u.name, reason="a stop may leave one") for u in ours if u.active != "inactive"]
     if purge:
         steps += [Disable(unit=u.name, reason="--purge") for u in _installed(view) if u.enabled == "enabled"]
         steps += [RemoveFile(path=p, before=t, reason="--purge") for p, t in sorted(view.files.items())]

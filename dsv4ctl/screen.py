@@ -115,7 +115,7 @@ def _cells(row: Row, now: float) -> tuple[str, ...]:
         str(row.port),
         row.health,
         row.model,
-        tokens(row.context_length),
+        str(row.context_length or "-"),
         tokens(row.kv_tokens),
         f"{row.running}/{row.waiting}" if row.running is not None else "-",
         _gpu_memory(row),
