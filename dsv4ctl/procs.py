@@ -3,18 +3,20 @@
 A process is named by its `Identity` alone; pids are those of our own pid namespace. Command lines are for people only.
 """
 
+import errno
 import os
 import pwd
 import signal as signals
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from dsv4ctl.clock import Clock
 from dsv4ctl.model import Identity, Process
 from dsv4ctl.problems import Problem
+from dsv4ctl.procstat import Stat as Stat  # noqa: PLC0414 -- it is part of what this room says
+from dsv4ctl.procstat import parse_stat as parse_stat  # noqa: PLC0414
 
 PROC = Path("/proc")
 
@@ -22,28 +24,6 @@ PROC = Path("/proc")
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stat:
-    """The fields of /proc/PID/stat that matter here, in the kernel's words (proc_pid_stat(5))."""
-
-    pid: int
-    comm: str
-    state: str
-    parent_pid: int
-    group: int
-    session: int
-    threads: int
-    start_ticks: int
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing of it runs any more.
-
-        A zombie with threads left still runs: a killed thread that sits inside a driver call keeps the GPU's memory.
-        """
-        return self.state in "ZXx" and self.threads <= 1
 
 
 def ourselves() -> Identity:
@@ -55,23 +35,6 @@ def ourselves() -> Identity:
 def boot_id() -> str:
     """The id that the kernel drew for this boot."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
-
-
-def parse_stat(text: str) -> Stat:
-    """Read /proc/PID/stat. The name may itself hold brackets, spaces and line ends, so the last `)` counts."""
-    head, tail = text.rsplit(")", 1)
-    pid, comm = head.split("(", 1)
-    fields = tail.split()
-    return Stat(
-        pid=int(pid),
-        comm=comm,
-        state=fields[0],
-        parent_pid=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        threads=int(fields[17]),
-        start_ticks=int(fields[19]),
-    )
 
 
 def stat(pid: int) -> Stat | None:
@@ -165,12 +128,15 @@ def signal(process: Identity, number: signals.Signals) -> bool:
     """Send a signal to this very process; False: it is gone, or its pid belongs to another one now.
 
     The pidfd is opened first and the identity looked at after that, so the pid cannot change hands between look and
-    signal. Raises Problem when we may not signal it.
+    signal. Raises Problem when we may not signal it, or cannot find out.
     """
     try:
         pidfd = os.pidfd_open(process.pid)
-    except OSError:  # no such process, or the number of a thread, which is no process
-        return False
+    except OSError as error:
+        # EINVAL, ENOENT on newer kernels: the number of a thread, which is no process.
+        if error.errno in {errno.ESRCH, errno.EINVAL, errno.ENOENT}:
+            return False
+        raise Problem(f"cannot signal pid {process.pid}: {os.strerror(error.errno or 0).lower()}") from None
     try:
         if identity(process.pid) != process:
             return False

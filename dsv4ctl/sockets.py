@@ -6,6 +6,7 @@ import re
 import socket
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,7 +186,7 @@ def in_the_way(host: str, holder: Holder) -> str:
 def _plain(address: str) -> str:
     """An address as the kernel would write it, without brackets; an IPv4 one that is written as IPv6 as what it is."""
     address = address.strip("[]")
-    if ":" in address:
+    with suppress(OSError):  # no IPv6 address
         address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address.split("%")[0]))
     return address.removeprefix("::ffff:")
 
@@ -254,6 +255,8 @@ def _bind(address: str, port: int, *, reuse: bool) -> int:
             if ":" in address:
                 trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             trial.bind((address, port))
+    except socket.gaierror:
+        return errno.EADDRNOTAVAIL  # a name that leads nowhere
     except OSError as error:
         return error.errno or errno.EIO
     return 0

@@ -1,6 +1,7 @@
 """Processes, signals and cgroups, with real ones."""
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsv4ctl import procs
+from dsv4ctl import procs, procstat
 from dsv4ctl.clock import RealClock, until
 from dsv4ctl.model import Identity
 from dsv4ctl.problems import Problem
@@ -57,9 +58,9 @@ def named(process: subprocess.Popen[str]) -> Identity:
 def test_a_name_with_brackets_and_spaces_does_not_shift_the_fields(comm: str) -> None:
     tail = "S 7 8 9 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 3 0 123456 1000 200 18446744073709551615"
 
-    found = procs.parse_stat(f"4711 ({comm}) {tail}\n")
+    found = procstat.parse_stat(f"4711 ({comm}) {tail}\n")
 
-    assert found == procs.Stat(
+    assert found == procstat.Stat(
         pid=4711, comm=comm, state="S", parent_pid=7, group=8, session=9, threads=3, start_ticks=123456
     )
 
@@ -223,6 +224,17 @@ def test_a_signal_that_we_may_not_send_is_a_problem() -> None:
             os._exit(1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
+
+
+def test_a_signal_that_cannot_be_sent_for_want_of_files_is_not_taken_for_a_process_that_is_gone(start: Start) -> None:
+    meant = named(start(HEEDS_TERM))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(Problem, match="too many open files"):
+            procs.signal(meant, signal.SIGTERM)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_what_heeds_sigterm_is_not_killed(start: Start) -> None:

@@ -243,6 +243,7 @@ def test_a_free_port_is_free_and_stays_so(port: int) -> None:
 def test_an_address_of_another_host_cannot_be_bound() -> None:
     assert sockets.blocked("203.0.113.7", 21000) == "203.0.113.7 is no address of this host"
     assert sockets.blocked("2001:db8::7", 21000) == "2001:db8::7 is no address of this host"
+    assert sockets.blocked("not:an:address", 21000) == "not:an:address is no address of this host"
 
 
 LISTEN = """

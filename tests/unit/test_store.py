@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dsv4ctl import child, store
+from dsv4ctl.host import Host
 from dsv4ctl.model import EngineBuild, Release, RenderedFile
 from dsv4ctl.problems import Busy, Problem
 from dsv4ctl.store import Paths, Store
@@ -75,6 +76,14 @@ def test_all_paths_lie_under_the_root() -> None:
     assert str(paths.starts("server")) == "/elsewhere/var/lib/dsv4ctl/starts/server/starts.jsonl"
     assert str(paths.cache / "server") == "/elsewhere/var/cache/dsv4ctl/server"
     assert paths.under("/etc/systemd/system/dsv4-server.service") == paths.units / "dsv4-server.service"
+
+
+def test_a_host_keeps_its_files_under_its_root(tmp_path: Path) -> None:
+    host = Host.real(tmp_path)
+
+    assert host.store.keep(RELEASE) == 1
+    assert (tmp_path / "var/lib/dsv4ctl/releases/0001/release.json").is_file()
+    assert host.clock.wall() > NOON / 2
 
 
 # Whole files

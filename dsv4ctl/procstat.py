@@ -1,0 +1,43 @@
+"""Text of /proc/PID/stat -> value, in the kernel's words (proc_pid_stat(5)). Reads no file itself."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat:
+    """The fields that matter here."""
+
+    pid: int
+    comm: str
+    state: str
+    parent_pid: int
+    group: int
+    session: int
+    threads: int
+    start_ticks: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more.
+
+        A zombie with threads left still runs: a killed thread that sits inside a driver call keeps the GPU's memory.
+        """
+        return self.state in "ZXx" and self.threads <= 1
+
+
+def parse_stat(text: str) -> Stat:
+    """Read /proc/PID/stat. The name may itself hold brackets, spaces and line ends, so the last `)` counts."""
+    head, tail = text.rsplit(")", 1)
+    pid, comm = head.split("(", 1)
+    state, *numbers = tail.split()
+    parent, group, session = map(int, numbers[:3])
+    return Stat(
+        pid=int(pid),
+        comm=comm,
+        state=state,
+        parent_pid=parent,
+        group=group,
+        session=session,
+        threads=int(numbers[16]),
+        start_ticks=int(numbers[18]),
+    )
