@@ -72,6 +72,8 @@ def test_a_process_is_read_whole(start: Start) -> None:
         "print('up', flush=True); time.sleep(60)"
     )
 
+    wait_for(lambda: (state := procs.stat(process.pid)) and state.state == "S")
+
     found = procs.read(process.pid)
 
     assert found is not None
