@@ -6,6 +6,7 @@ from typing import assert_never
 from dsv4ctl.findings import Check, Proof, Row, Status
 from dsv4ctl.model import Phase, RunState, Unit
 from dsv4ctl.plan import (
+    INSTANCE_FOLDER,
     Disable,
     Enable,
     Keep,
@@ -34,8 +35,9 @@ def steps(todo: Sequence[Step]) -> str:
 
 
 def diffs(todo: Iterable[Step]) -> str:
-    """What the plan changes in files, as one unified diff."""
-    return "".join(diff(step) for step in todo if isinstance(step, WriteFile | RemoveFile))
+    """How the plan changes unit files, as one unified diff. What the supervisors read follows from them and is left out."""
+    changes = (step for step in todo if isinstance(step, WriteFile | RemoveFile))
+    return "".join(diff(step) for step in changes if not step.path.startswith(INSTANCE_FOLDER))
 
 
 def proof_line(proof: Proof) -> str:
