@@ -8,6 +8,7 @@ from pathlib import Path
 from dsv4ctl import child, sockets
 from dsv4ctl.model import Instance, SuperviseExit
 from dsv4ctl.problems import CannotRun
+from dsv4ctl.supervise import look
 from dsv4ctl.supervise.outcome import Failed
 
 # find_spec of a top-level package looks for its folder and imports nothing: an import of sglang takes 8 s.
@@ -51,11 +52,12 @@ def _ports(instance: Instance) -> Failed | None:
     """Bind every port for an instant. The rendezvous listens on all addresses, whatever the host is."""
     for job, port in instance.ports:
         try:
-            why = sockets.blocked("0.0.0.0" if job == "rendezvous" else instance.host, port)  # noqa: S104 -- looked at
+            seen = sockets.view("0.0.0.0" if job == "rendezvous" else instance.host, port)  # noqa: S104 -- looked at
         except CannotRun as problem:
             return _missing(f"nobody can tell who holds port {port}: {problem}", problem.hint)
-        if why:
-            words = f"cannot start: {job} port {port} is taken: {why}"
+        if seen.blocked:
+            who = "".join(map(look.suspects, seen.holders))
+            words = f"cannot start: {job} port {port} is taken: {seen.blocked}{who}"
             return Failed(exit=SuperviseExit.PORT, words=words, advice="end it, or deploy on another port")
     return None
 

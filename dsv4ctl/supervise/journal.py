@@ -1,19 +1,33 @@
 """Our stderr, which is the journal: the engine's bytes as they come, and lines of our own between them."""
 
 import os
+import re
 import select
 import sys
+from collections.abc import Mapping
+
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 
 
 class Journal:
-    """A stream to write to. Nothing that is wrong with it ends us: a log that cannot be written is no crash."""
+    """A stream to write to. Nothing that is wrong with it ends us: a log that cannot be written is no crash.
 
-    def __init__(self, file: int | None = None) -> None:
-        self._file = sys.stderr.fileno() if file is None else file
+    `plain`: carriage returns become line ends and colours are left out, for what journald takes with them it shows as
+    "[3.2K blob data]": all progress bars and every warning of SGLang's.
+    """
+
+    def __init__(self, *, plain: bool = False) -> None:
+        self._file = sys.stderr.fileno()
+        self._plain = plain
         self._within_a_line = False
 
     def forward(self, output: bytes) -> None:
         """Pass the engine's bytes on, all of them; a reader that is slow is waited for."""
+        if self._plain:
+            output = _COLOUR.sub(b"", output.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+        self._write(output)
+
+    def _write(self, output: bytes) -> None:
         left = memoryview(output)
         while left:
             try:
@@ -28,4 +42,10 @@ class Journal:
     def note(self, text: str) -> None:
         """One line of our own. A progress bar of the engine's that stands there without a line end is ended first."""
         start = "\n" if self._within_a_line else ""
-        self.forward(f"{start}dsv4ctl: {text}\n".encode(errors="replace"))
+        self._write(f"{start}dsv4ctl: {text}\n".encode(errors="replace"))
+
+
+def is_journald(environment: Mapping[str, str]) -> bool:
+    """Whether stderr goes to journald: systemd says which stream it connected, by device and inode."""
+    found = os.fstat(sys.stderr.fileno())
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"

@@ -7,6 +7,7 @@ from typing import assert_never
 from dsv4ctl import health, probe, sockets
 from dsv4ctl.engine import log
 from dsv4ctl.engine.log import Event
+from dsv4ctl.engine.trouble_kinds import Kind
 from dsv4ctl.health import Answers, Question, Verdict, Want
 from dsv4ctl.model import Capacity, Phase, SuperviseExit
 from dsv4ctl.probe import Answer
@@ -23,8 +24,11 @@ from dsv4ctl.supervise.run import Run, asked
 
 # An impostor must be named within 2 s, ending included.
 LOOK_EVERY_S = 0.4
-# From the engine's first 200 to READY=1 at most this much is lost by waiting.
+# From the engine's first 200 to READY=1 at most this much is lost by waiting. A warm-up that compiles kernels takes
+# minutes, and each question is a line in the engine's log: after a while its own ready line is waited for, at which it
+# is asked at once, and the questions in between are only for builds and log levels without that line.
 ASK_READY_EVERY_S = 0.04
+ASK_READY_OFTEN_FOR_S = 5.0
 ASK_AGAIN_S = 0.25
 # How long ending a stalled or failed engine may take: its grace, and the last KILL. systemd is asked for this much more
 # than our own limits, so that our verdict, which has a reason, comes before its timeout, which has none.
@@ -49,7 +53,7 @@ class Loading:
         self._answers = Answers()
         self._capacity: Capacity | None = None
         self._looked = Looked(Who.NOBODY)
-        self._look_at = self._ask_at = now
+        self._look_at = self._ask_at = self._ours_since = now
         self._proving_since: float | None = None
         self._extended_for = float("-inf")
 
@@ -100,7 +104,8 @@ class Loading:
         question = health.judge(self._want(), self._answers).ask
         errand = partial(look.at_port, run.instance, run.territory) if question is None else self._errand(question)
         if run.inbox.send("ask", errand):
-            self._ask_at = now + (ASK_READY_EVERY_S if question is Question.READY else ASK_AGAIN_S)
+            often = question is Question.READY and now - self._ours_since < ASK_READY_OFTEN_FOR_S
+            self._ask_at = now + (ASK_READY_EVERY_S if often else ASK_AGAIN_S)
 
     def _patience_s(self) -> float:
         """Seconds until something is due; what an errand brings wakes us before."""
@@ -113,7 +118,7 @@ class Loading:
     def _take(self, happening: Happening) -> Ready | Over | None:
         match happening:
             case Said():
-                self._hear(happening.event)
+                return self._hear(happening.event)
             case Brought(found=Asking() as asking):
                 return self._judge(asking)
             case Brought(name="ask", found=Looked() as looked):
@@ -130,7 +135,7 @@ class Loading:
                 assert_never(happening)
         return None
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: Event) -> Failed | None:
         now = self._run.clock.now()
         match event:
             case log.PhaseSeen(phase) if phase in words.DOING:
@@ -143,16 +148,20 @@ class Loading:
                 self._capacity = capacity
             case log.ReadyLine():
                 self._answers = replace(self._answers, ready_line=True)
-                self._look_at = now
+                self._look_at = self._ask_at = now
+            case log.TroubleSeen(trouble) if trouble.kind is Kind.HTTP_PORT:
+                # It has lost, and may still wait for minutes: its warm-up asks the port, whoever answers there.
+                return self._not_bound()
             case _:
                 pass
+        return None
 
     def _see(self, looked: Looked) -> Failed | None:
         if looked.who is Who.IMPOSTOR:
             line = f"port {self._run.instance.port} is taken while the engine loads: {looked.words}"
             return Failed(exit=SuperviseExit.PORT, words=line, advice="end it, or deploy on another port", grace_s=0.0)
         if looked.ours and not self._looked.ours:
-            self._ask_at = self._run.clock.now()
+            self._ask_at = self._ours_since = self._run.clock.now()
         if looked.who is Who.ENGINE:
             self._enter(Phase.WARMUP)
         if looked.who is not Who.UNKNOWN:
@@ -190,10 +199,15 @@ class Loading:
             line = f"the engine refuses its arguments: {self._run.hearing.refusal()}"
             return Failed(exit=SuperviseExit.USAGE, words=line, advice=advice or f"dsv4ctl logs {name}")
         if end.status == 3:
-            line = f"the engine could not bind port {self._run.instance.port}: {self._holder() or cause}"
-            return Failed(exit=SuperviseExit.PORT, words=line, advice=advice or "end it, or deploy on another port")
+            return self._not_bound()
         line = f"the engine {end.words} in {where}: {cause}"
         return Failed(exit=SuperviseExit.DIED_LOADING, words=line, advice=advice or f"dsv4ctl logs {name}")
+
+    def _not_bound(self) -> Failed:
+        holder = self._holder()
+        line = f"the engine could not bind port {self._run.instance.port}: {holder or self._run.hearing.cause()[0]}"
+        advice = "deploy on another port" if holder.startswith("its own") else "end it, or deploy on another port"
+        return Failed(exit=SuperviseExit.PORT, words=line, advice=advice)
 
     # ---- helpers -------------------------------------------------------------------------------------------------
 
@@ -226,9 +240,10 @@ class Loading:
         if self._looked.who is Who.RELATIVE:
             return f"its own {self._looked.words} was given that port"
         try:
-            return sockets.blocked(self._run.instance.host, self._run.instance.port)
+            why = sockets.blocked(self._run.instance.host, self._run.instance.port)
         except Problem as problem:
             return str(problem)
+        return f"its own {why}" if f" of {self._run.instance.unit} " in why else why
 
 
 def ask(run: Run, question: Question, timeout_s: float) -> Asking:

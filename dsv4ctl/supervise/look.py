@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dsv4ctl import sockets
+from dsv4ctl import procs, sockets
 from dsv4ctl.model import Holder, Instance
 from dsv4ctl.problems import Problem
 from dsv4ctl.supervise import words
 from dsv4ctl.supervise.territory import Territory, owns
 
 COMMAND_WIDTH = 60
+# The youngest, for a listener that appeared just now is one of them.
+SHOWN = 5
 
 
 class Who(StrEnum):
@@ -58,6 +60,21 @@ def at_port(instance: Instance, territory: Territory) -> Looked:
 
 def described(holder: Holder) -> str:
     """A holder as systemctl's one line has room for: pid, user, unit, address and the beginning of its command."""
-    command = holder.processes[0].command if holder.processes else ""
-    shown = f" ({words.one_line(command, COMMAND_WIDTH)})" if command else ""
-    return f"{sockets.words(holder)}{shown}"
+    if not holder.processes:
+        return sockets.words(holder) + suspects(holder)
+    return f"{sockets.words(holder)} ({words.one_line(holder.processes[0].command, COMMAND_WIDTH)})"
+
+
+def suspects(holder: Holder) -> str:
+    """Who of a holder's cgroup it may be, where its files may not be looked into; '' when known, or not to be told.
+
+    The unit's sandbox takes CAP_SYS_PTRACE, so the files of processes with more rights than ours are closed to us,
+    while their names are not.
+    """
+    cgroup = holder.listener.cgroup
+    if holder.processes or cgroup in sockets.TELLS_NOTHING:
+        return ""
+    found = [process for pid in procs.cgroup_pids(cgroup) if (process := procs.read(pid))]
+    shown = ", ".join(f"pid {process.pid} ({process.comm})" for process in found[-SHOWN:])
+    more = f" and {len(found) - SHOWN} others" if len(found) > SHOWN else ""
+    return f"; there run {shown}{more}" if found else ""

@@ -20,7 +20,7 @@ from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.gate import Admitted
 from dsv4ctl.supervise.hearing import Hearing
 from dsv4ctl.supervise.inbox import Inbox, Told
-from dsv4ctl.supervise.journal import Journal
+from dsv4ctl.supervise.journal import Journal, is_journald
 from dsv4ctl.supervise.load import Loading
 from dsv4ctl.supervise.notify import ToSystemd, ToTerminal, Voice
 from dsv4ctl.supervise.outcome import Asked, Failed, Over, Ready
@@ -37,7 +37,7 @@ def supervise(
     instance: Instance, environment: Mapping[str, str], clock: Clock, signals: socket.socket
 ) -> SuperviseExit:
     """Bring the instance up, keep it, and bring it down again. Returns the exit status of the unit's main process."""
-    journal, inbox = Journal(), Inbox(signals)
+    journal, inbox = Journal(plain=is_journald(environment)), Inbox(signals)
     voice = _voice(instance, environment, clock, journal)
     match _admitted(instance, environment, inbox, journal, voice):
         case Asked() as stop:

@@ -77,14 +77,18 @@ def left_s(progress: Progress, past: Iterable[PastStart], digest: str, now: floa
     starts = list(past)
     alike = [start for start in starts if start.digest == digest] or starts
     estimates = [_left_of(start, progress, now) for start in alike[-COMPARED_STARTS:]]
-    return round(statistics.median(estimates)) or None if estimates else None
+    known = [estimate for estimate in estimates if estimate is not None]
+    return round(statistics.median(known)) or None if known else None
 
 
-def _left_of(start: PastStart, progress: Progress, now: float) -> float:
-    later = ORDER[ORDER.index(progress.phase) + 1 :]
-    here = start.seconds.get(progress.phase, 0.0)
-    gone = here * progress.done / progress.total if progress.total else now - progress.since
-    return max(0.0, here - gone) + sum(start.seconds.get(phase, 0.0) for phase in later)
+def _left_of(start: PastStart, progress: Progress, now: float) -> float | None:
+    """What `start` needed from here; None once this phase takes much longer than then, for it may take any time."""
+    later = sum(start.seconds.get(phase, 0.0) for phase in ORDER[ORDER.index(progress.phase) + 1 :])
+    here, spent = start.seconds.get(progress.phase, 0.0), now - progress.since
+    if progress.total and progress.done * 10 >= progress.total:
+        # A tenth is enough to know how fast it goes today.
+        return spent * (progress.total - progress.done) / progress.done + later
+    return None if spent > 2 * here + 5 else max(0.0, here - spent) + later
 
 
 def parse_starts(text: str) -> tuple[PastStart, ...]:

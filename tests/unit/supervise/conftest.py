@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dsv4ctl import record
+from dsv4ctl import procs, record
 from dsv4ctl.model import Instance, Limits, Role, RunState
 
 ENGINE = Path(__file__).with_name("script_engine.py")
@@ -41,6 +42,7 @@ class Bench:
     instance: Instance
     environment: dict[str, str]
     messages: list[tuple[float, dict[str, str]]] = field(default_factory=list)
+    prefix: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, **behaviour: Any) -> "Bench":
@@ -53,7 +55,7 @@ class Bench:
         file = self.folder / "instance.json"
         file.write_text(record.dump_instance(self.instance))
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "dsv4ctl.supervise", str(file), "--", *argv],
+            [*self.prefix, sys.executable, "-P", "-m", "dsv4ctl.supervise", str(file), "--", *argv],
             env=self.environment,
             stderr=(self.folder / "journal").open("ab"),
         )
@@ -153,6 +155,30 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         _end(made)
         systemd.shutdown(socket.SHUT_RDWR)
         listening.join()
+
+
+@contextlib.contextmanager
+def unit_cgroup(unit: str) -> Iterator[tuple[Path, str]]:
+    """A cgroup as systemd makes it for a unit, below the one that this test runs in: its folder, and its path."""
+    here = procs.own_cgroup().rstrip("/")
+    parent = procs.cgroup_root() / here[1:] / f"dsv4-test-{uuid.uuid4().hex[:8]}"
+    try:
+        (parent / unit).mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"cannot make a cgroup: {error}")
+    try:
+        yield parent / unit, f"{here}/{parent.name}/{unit}"
+    finally:
+        for folder in (parent / unit, parent):
+            _remove(folder)
+
+
+def _remove(cgroup: Path) -> None:
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            cgroup.rmdir()
+            return
+        time.sleep(0.01)
 
 
 def _listen(systemd: socket.socket, messages: list[tuple[float, dict[str, str]]]) -> None:

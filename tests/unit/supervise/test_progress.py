@@ -34,9 +34,15 @@ def test_a_late_rank_does_not_disturb_the_count() -> None:
     assert progress.counted(start, Phase.WEIGHTS, (46, 46), 11.0) == start
 
 
-def test_the_time_left_is_what_earlier_starts_needed_from_here() -> None:
+def test_the_time_left_goes_by_todays_speed_where_there_is_a_count_and_by_earlier_starts_after_that() -> None:
     start = progress.counted(progress.entered(progress.begun(0.0), Phase.WEIGHTS, 10.0), Phase.WEIGHTS, (25, 50), 80.0)
-    assert progress.left_s(start, (PAST,), "aaa", 80.0) == 50 + 40 + 2
+    assert progress.left_s(start, (PAST,), "aaa", 80.0) == 70 + 40 + 2
+
+
+def test_a_phase_that_takes_much_longer_than_before_is_given_no_time() -> None:
+    start = progress.entered(progress.begun(0.0), Phase.WEIGHTS, 10.0)
+    assert progress.left_s(start, (PAST,), "aaa", 10 + 150.0) == 40 + 2
+    assert progress.left_s(start, (PAST,), "aaa", 10 + 250.0) is None
 
 
 def test_without_a_count_the_time_in_the_phase_is_what_counts() -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from dsv4ctl.model import Phase
-from tests.unit.supervise.conftest import Bench, marked
+from tests.unit.supervise.conftest import Bench, marked, unit_cgroup
 
 STOP = [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
 
@@ -120,6 +120,30 @@ def test_a_hung_engine_is_stopped_at_its_limits(bench: Bench) -> None:
     assert bench.stop() == 0
     assert time.monotonic() - began < 8
     assert marked(bench.folder) == []
+
+
+# What systemd does: it puts us into the unit's cgroup and says which process it executed.
+AS_A_UNIT = 'echo $$ > "$1"; shift; export INVOCATION_ID=abc SYSTEMD_EXEC_PID=$$; exec "$@"'
+
+
+@pytest.mark.parametrize("end", ["stop while loading", "stop", "death"])
+def test_in_a_unit_its_cgroup_is_the_net_for_a_child_that_left_session_and_parent(bench: Bench, end: str) -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with unit_cgroup(bench.instance.unit) as (folder, _), subprocess.Popen(sleep) as neighbour:
+        bench.prefix = ("sh", "-c", AS_A_UNIT, "sh", str(folder / "cgroup.procs"))
+        try:
+            bench.start(
+                orphan="setsid", log=[[20 if "loading" in end else 0.2, "x"]], exit=1 if end == "death" else None
+            )
+            bench.wait_for(lambda: "left a child" in bench.journal)
+            if end == "stop":
+                bench.wait_ready()
+            assert bench.end() == 13 if end == "death" else bench.stop() == 0
+            assert marked(bench.folder) == []
+            assert (folder / "cgroup.procs").read_text() == ""
+            assert neighbour.poll() is None
+        finally:
+            neighbour.kill()
 
 
 @pytest.mark.parametrize("when", ["loading", "ready"])

@@ -1,14 +1,11 @@
 """What may be ended: the most dangerous question of the project. Every test is about a process that must live on."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,6 +16,7 @@ from dsv4ctl.model import Family, Holder, Identity, Listener
 from dsv4ctl.supervise import engine, territory
 from dsv4ctl.supervise.engine import Child
 from dsv4ctl.supervise.territory import Territory
+from tests.unit.supervise.conftest import unit_cgroup
 
 UNIT = "dsv4-server.service"
 OURS = {"INVOCATION_ID": "abc", "SYSTEMD_EXEC_PID": "77"}
@@ -164,7 +162,7 @@ def test_our_own_session_is_never_taken_for_an_engines() -> None:
 
 
 def test_a_cgroup_that_we_are_not_in_is_not_emptied(child: Child) -> None:
-    with own_cgroup_folder() as (folder, cgroup), subprocess.Popen(SLEEP) as stranger:
+    with unit_cgroup(UNIT) as (folder, cgroup), subprocess.Popen(SLEEP) as stranger:
         (folder / "cgroup.procs").write_text(str(stranger.pid))
         found = territory.members(Territory(cgroup=cgroup, engine=child.identity))
         assert stranger.pid not in {process.pid for process in found}
@@ -183,30 +181,10 @@ def test_in_our_own_cgroup_everything_is_ours_but_ourselves() -> None:
         "print(own.cgroup, found == {inside.pid, child.identity.pid})\n"
         "inside.kill(); os.kill(child.identity.pid, 9)\n"
     )
-    with own_cgroup_folder() as (folder, cgroup):
+    with unit_cgroup(UNIT) as (folder, cgroup):
         argv = [sys.executable, "-c", script, str(folder / "cgroup.procs"), folder.name]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
         assert done.stdout.split() == [cgroup, "True"], done.stderr
-
-
-@contextlib.contextmanager
-def own_cgroup_folder() -> Iterator[tuple[Path, str]]:
-    """A cgroup named like a unit, below the one that this test runs in."""
-    here = procs.own_cgroup().rstrip("/")
-    cgroup = f"{here}/dsv4-test-{uuid.uuid4().hex[:8]}.service"
-    folder = procs.cgroup_root() / cgroup[1:]
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"cannot make a cgroup: {error}")
-    try:
-        yield folder, cgroup
-    finally:
-        for _ in range(200):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-                break
-            time.sleep(0.01)
 
 
 # ---- who holds a socket ----------------------------------------------------------------------------------------------
