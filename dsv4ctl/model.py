@@ -277,7 +277,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process at one moment. `command` is for people and never decides anything."""
+    """A process at one moment. `command` is for people and never decides anything.
+
+    Filled by a look at all processes only (census.py): `executable`, '' when it cannot be told; `kernel`: a thread of
+    the kernel's; the namespaces by inode, 0 when they cannot be told.
+    """
 
     identity: Identity
     parent_pid: int
@@ -290,6 +294,10 @@ class Process:
     state: str
     cgroup: str
     started_at: float
+    executable: str = ""
+    kernel: bool = False
+    pid_namespace: int = 0
+    net_namespace: int = 0
 
     @property
     def pid(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
+from dsv4ctl import cgroups
 from dsv4ctl.clock import Clock
 from dsv4ctl.model import Identity, Process
 from dsv4ctl.problems import Problem
@@ -22,6 +23,9 @@ PROC = Path("/proc")
 
 # What reading of /proc/PID raises when the process has gone, or is hidden from us (hidepid).
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
+
+# It is part of what this room says.
+unit_of_cgroup = cgroups.unit_of
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -232,13 +236,6 @@ def cgroup_pids(cgroup: str, *, recursive: bool = True) -> tuple[int, ...]:
 def within(cgroup: str, outer: str) -> bool:
     """Whether a cgroup is `outer` or lies below it, as a container's lies below its engine's; never within ''."""
     return bool(outer) and (cgroup == outer or cgroup.startswith(outer.rstrip("/") + "/"))
-
-
-def unit_of_cgroup(cgroup: str) -> str:
-    """The systemd unit that a cgroup belongs to: the last service or scope of its path, '' when it has none."""
-    units = [part for part in cgroup.split("/") if part.endswith((".service", ".scope"))]
-    # systemd puts one "_" before a name that the kernel would misread (cg_escape in its sources).
-    return units[-1].removeprefix("_") if units else ""
 
 
 def _procs(folder: Path) -> tuple[int, ...]:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# A thread of the kernel's own (include/linux/sched.h).
+PF_KTHREAD = 0x00200000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
@@ -15,6 +18,7 @@ class Stat:
     session: int
     threads: int
     start_ticks: int
+    kernel: bool = False
 
     @property
     def ended(self) -> bool:
@@ -40,4 +44,5 @@ def parse_stat(text: str) -> Stat:
         session=session,
         threads=int(numbers[16]),
         start_ticks=int(numbers[18]),
+        kernel=bool(int(numbers[5]) & PF_KTHREAD),
     )
