@@ -17,6 +17,7 @@ from dsv4ctl.model import Identity
 from dsv4ctl.probe import Answer
 
 CLOCK = RealClock()
+SEGMENTS = Path("/dev/shm")  # noqa: S108 -- where the engines put theirs
 KEY = 'sesame "open" \\ 1'
 MODEL_NAME = "contract-model"
 # First in the environment, so that it lies where a worker writes its title.
@@ -133,6 +134,7 @@ class Server:
     def end(self) -> None:
         """End what is left of the session by identity, and remove the shared memory that only it had."""
         self.note_segments()
+        self.segments |= {path for path in SEGMENTS.glob("sglang_loads_*") if _is_of(path, self.pid)}
         left = procs.end_all(lambda: tuple(map(_identity, self.members())), CLOCK, 10)
         self.process.wait(10)
         for segment in self.segments:
@@ -183,8 +185,8 @@ def _environment(build: Build, folder: Path) -> dict[str, str]:
 
 def free_ports() -> Iterator[tuple[int, int]]:
     """Pairs of an HTTP and a rendezvous port below the ephemeral range, other ones for each test run."""
-    first = 20_000 + 40 * (os.getpid() % 100)
-    for number in range(first, first + 40):
+    first = 20_000 + 100 * (os.getpid() % 40)
+    for number in range(first, first + 100):
         yield number, number + 4_000
 
 
@@ -194,6 +196,14 @@ def _command(pid: int) -> str:
         return (procs.PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except procs.GONE:
         return ""
+
+
+def _is_of(segment: Path, pid: int) -> bool:
+    """Whether a stand-in wrote a segment; one that dies quickly has been seen with no segment mapped."""
+    try:
+        return segment.read_bytes().startswith(b'{"server": %d,' % pid)
+    except FileNotFoundError:
+        return False
 
 
 def _identity(one: procs.Stat) -> Identity:

@@ -202,6 +202,7 @@ class Scheduler:
             return
         figure = self.loading.figures
         load = {
+            "server": self.settings.pid,
             "num_running_reqs": len(self.running),
             "num_waiting_reqs": len(self.waiting),
             "num_used_tokens": self.used(),
