@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from dsv4ctl import config
 from dsv4ctl.cli import COMMANDS
 from dsv4ctl.problems import Status
 
@@ -59,3 +60,11 @@ def test_help_comes_within_150_ms() -> None:
         took.append(time.perf_counter() - began)
 
     assert min(took) < 0.150
+
+
+def test_the_config_that_the_readme_explains_is_a_good_one() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+
+    effective = config.load(block, {}, path="README.md")
+
+    assert (effective.spec.memory.context_length, effective.spec.limits.stall_s) == (524288, 900)

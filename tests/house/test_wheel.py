@@ -37,7 +37,9 @@ def test_the_wheel_installed_into_an_empty_environment_finds_templates_and_units
 
 
 def test_the_wheel_carries_what_the_rehearsal_needs(wheel: Path) -> None:
-    names = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], check=True, capture_output=True, text=True).stdout
+    names = subprocess.run(
+        [sys.executable, "-m", "zipfile", "-l", wheel], check=True, capture_output=True, text=True
+    ).stdout
 
     assert "dsv4ctl/rehearsal/boot.sh" in names
     assert "dsv4ctl/templates/engine.service.j2" in names

@@ -1,0 +1,60 @@
+"""The real SGLang on a CPU, prepared by tests/real/setup/setup.sh, inside the private machine."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsv4ctl.rehearsal import machine as rehearsal
+from dsv4ctl.rehearsal.private import Machine
+
+CONFIG = """
+mode = "cpu"
+port = 30001
+
+[engine]
+venv = "{folder}/venv"
+model = "{folder}/model"
+served_model_name = "tiny"
+args = [
+    "--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch",
+    "--load-format", "dummy", "--dtype", "bfloat16", "--disable-cuda-graph", "--disable-overlap-schedule",
+    "--sleep-on-idle",
+]
+
+[engine.environment]
+SGLANG_USE_CPU_ENGINE = "1"
+HF_HUB_OFFLINE = "1"
+TRANSFORMERS_OFFLINE = "1"
+SGLANG_HOST_IP = "127.0.0.1"
+
+[memory]
+context_length = 2048
+max_total_tokens = 4096
+max_running_requests = 4
+
+[limits]
+drain = "60s"
+
+[modes.cpu]
+server = {{ tp = 1, gpus = [] }}
+"""
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """Where the real engine was prepared."""
+    prepared = os.environ.get("DSV4CTL_REAL")
+    if not prepared or not (Path(prepared) / "venv/bin/python").exists():
+        pytest.skip("needs a real SGLang on a CPU; try: make real")
+    return Path(prepared)
+
+
+@pytest.fixture(scope="session")
+def machine(folder: Path) -> Iterator[Machine]:
+    """One private machine with the real engine bound into it."""
+    # Without the stand-ins: the engine asks lscpu, which crashes on NUMA nodes that the kernel does not know.
+    with rehearsal.boot(extra=(folder,), standins=False) as booted:
+        booted.write("/etc/dsv4ctl/config.toml", CONFIG.format(folder=folder))
+        yield booted
