@@ -11,7 +11,7 @@ from dsv4ctl import discover, gpus, procs, record, resources, sockets, systemd
 from dsv4ctl.child import run
 from dsv4ctl.engine import options
 from dsv4ctl.host import Host
-from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, PortView, Release, Unit
+from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, PortView, Release, Unit
 from dsv4ctl.plan import SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import CannotRun, EngineMissing
 from dsv4ctl.release import Texts
@@ -44,7 +44,7 @@ def machine(host: Host, spec: HostSpec) -> Machine:
     wants_gpus = any(shape.gpus for shape in spec.mode.roles)
     return Machine(
         systemd_version=systemd.version(),
-        gpus=gpus.read() if wants_gpus else gpus.GpuView(),
+        gpus=gpus.read() if wants_gpus else GpuView(),
         engine=engine(host, spec),
         ephemeral_ports=sockets.ephemeral_range(),
         reserved_ports=sockets.reserved_ports(),

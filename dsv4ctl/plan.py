@@ -140,7 +140,7 @@ def teardown(instances: tuple[Instance, ...], view: HostView, *, purge: bool) ->
     """The steps that leave nothing of ours running; with `purge` nothing of ours installed either."""
     ours = sorted(_our_services(view), key=lambda u: _stop_rank(u.name, instances))
     steps: list[Step] = [Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN]
-    # A unit whose engine had to be killed is left failed by its stop, so the reset is planned for every unit that was up.
+    # A unit whose engine had to be killed is left failed by its stop: the reset is planned for every unit that was up.
     steps += [ResetFailed(unit=u.name, reason="a stop may leave one") for u in ours if u.active != "inactive"]
     if purge:
         steps += [Disable(unit=u.name, reason="--purge") for u in _installed(view) if u.enabled == "enabled"]

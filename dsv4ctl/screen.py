@@ -35,7 +35,7 @@ def steps(todo: Sequence[Step]) -> str:
 
 
 def diffs(todo: Iterable[Step]) -> str:
-    """How the plan changes unit files, as one unified diff. What the supervisors read follows from them and is left out."""
+    """How the plan changes unit files, as one unified diff. What supervisors read follows from them and is left out."""
     changes = (step for step in todo if isinstance(step, WriteFile | RemoveFile))
     return "".join(diff(step) for step in changes if not step.path.startswith(INSTANCE_FOLDER))
 

@@ -1,5 +1,6 @@
 """The command line: read options, one lifecycle call, show. Commands are imported only when they are asked for."""
 
+import os
 import sys
 import tempfile
 import traceback
@@ -90,7 +91,7 @@ def run(argv: list[str]) -> int:
         return Status.INTERRUPTED
     except BrokenPipeError:
         # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.OK
     except Exception:
         return _bug()

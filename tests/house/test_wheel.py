@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LOOK = "from dsv4ctl import resources; print(len(resources.template('engine.service.j2')), len(resources.unit('dsv4.slice')))"
+LOOK = """
+from dsv4ctl import resources
+print(len(resources.template("engine.service.j2")), len(resources.unit("dsv4.slice")))
+"""
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # The dev extras hold hatchling, so the build needs no network.
-    argv = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    argv: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
     subprocess.run(argv, check=True, capture_output=True)
     return next(folder.glob("*.whl"))
 
