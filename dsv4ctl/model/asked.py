@@ -1,0 +1,92 @@
+"""What is asked for: roles, modes, the engine, memory flags, limits, and the whole configuration of one host."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """One process group with a job."""
+
+    SERVER = "server"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    ROUTER = "router"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleShape:
+    """What a mode says of one role: how many tensor-parallel ranks, and on which GPUs (indices in PCI bus order)."""
+
+    role: Role
+    tp: int
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """A named topology."""
+
+    name: str
+    roles: tuple[RoleShape, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """The engine build and the model, as configured. `python` and `model` may be unset until a deploy asks for them."""
+
+    python: str | None = None
+    model: str | None = None
+    served_model_name: str | None = None
+    version: str | None = None
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    trust_remote_code: bool = False
+    args: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySpec:
+    """SGLang's memory and batch flags; None leaves the engine its own default. Token counts and request counts."""
+
+    context_length: int | None = None
+    mem_fraction_static: float | None = None
+    max_total_tokens: int | None = None
+    max_running_requests: int | None = None
+    chunked_prefill_size: int | None = None
+    max_prefill_tokens: int | None = None
+    kv_cache_dtype: str | None = None
+    swa_full_tokens_ratio: float | None = None
+    cuda_graph_max_bs_decode: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Time limits in seconds, and the number of starts that are tried before systemd gives up."""
+
+    start_s: int = 2400
+    stall_s: int = 900
+    drain_s: int = 120
+    engine_stop_s: int = 80
+    proof_s: int = 120
+    watch_s: int = 30
+    unhealthy_s: int = 300
+    restart_s: int = 15
+    restart_max_s: int = 300
+    starts: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    """A whole configuration, checked: what one host shall serve."""
+
+    mode: Mode
+    host: str = "127.0.0.1"
+    port: int = 30001
+    internal_port: int = 20001
+    user: str | None = None
+    api_key_file: str | None = None
+    enable_metrics: bool = True
+    engine: EngineSpec = field(default_factory=EngineSpec)
+    memory: MemorySpec = field(default_factory=MemorySpec)
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,54 @@
+"""What a configuration becomes on a machine: instances, files, and the release that holds them."""
+
+from dataclasses import dataclass
+
+from dsv4ctl.model.asked import Limits, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A role placed on this host; one unit each. `digest` is over everything else that reaches the engine."""
+
+    name: str
+    role: Role
+    unit: str
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    host: str
+    port: int
+    rendezvous_port: int
+    tp: int
+    gpus: tuple[int, ...]
+    gpu_uuids: tuple[str, ...]
+    model: str
+    served_model_name: str
+    context_length: int | None
+    user: str | None
+    api_key_file: str | None
+    secrets_file: str | None
+    limits: Limits
+    digest: str = ""
+
+    @property
+    def ports(self) -> tuple[tuple[str, int], ...]:
+        """Every port the instance binds, with its job."""
+        return (("http", self.port), ("rendezvous", self.rendezvous_port))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedFile:
+    """A file a release puts on the host: absolute path and whole text."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The immutable outcome of a config on a machine."""
+
+    digest: str
+    mode: str
+    instances: tuple[Instance, ...]
+    files: tuple[RenderedFile, ...]
+    notes: tuple[str, ...] = ()

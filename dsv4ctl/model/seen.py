@@ -1,0 +1,203 @@
+"""What is observed at one moment: units, processes, sockets, and what supervisors say of themselves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+
+class LoadState(StrEnum):
+    """systemd's LoadState."""
+
+    STUB = "stub"
+    LOADED = "loaded"
+    NOT_FOUND = "not-found"
+    BAD_SETTING = "bad-setting"
+    ERROR = "error"
+    MERGED = "merged"
+    MASKED = "masked"
+
+
+class ActiveState(StrEnum):
+    """systemd's ActiveState, newer versions' `refreshing` included."""
+
+    ACTIVE = "active"
+    RELOADING = "reloading"
+    REFRESHING = "refreshing"
+    INACTIVE = "inactive"
+    FAILED = "failed"
+    ACTIVATING = "activating"
+    DEACTIVATING = "deactivating"
+    MAINTENANCE = "maintenance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A unit as systemd shows it. `since`: seconds since the epoch of its last state change, None when it had none."""
+
+    name: str
+    load: LoadState
+    active: ActiveState
+    sub: str
+    enabled: str
+    main_pid: int
+    cgroup: str
+    status_text: str
+    result: str
+    exit_code: str
+    exit_status: int
+    restarts: int
+    since: float | None
+    needs_reload: bool
+    fragment: str
+    drop_ins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """The only way a process is named between two moments: boot, pid and start time in clock ticks since boot."""
+
+    boot_id: str
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process at one moment. `command` is for people and never decides anything.
+
+    Filled by a look at all processes only (census.py): `executable`, '' when it cannot be told; `kernel`: a thread of
+    the kernel's; the namespaces by inode, 0 when they cannot be told.
+    """
+
+    identity: Identity
+    parent_pid: int
+    session: int
+    group: int
+    uid: int
+    user: str
+    comm: str
+    command: str
+    state: str
+    cgroup: str
+    started_at: float
+    executable: str = ""
+    kernel: bool = False
+    pid_namespace: int = 0
+    net_namespace: int = 0
+
+    @property
+    def pid(self) -> int:
+        """The process id, valid only together with the identity."""
+        return self.identity.pid
+
+
+class Family(StrEnum):
+    """Address family of a socket."""
+
+    IPV4 = "ipv4"
+    IPV6 = "ipv6"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A TCP socket in LISTEN. `cgroup` is the one it was created in, as the kernel tells it; empty when it does not."""
+
+    family: Family
+    address: str
+    port: int
+    inode: int
+    v6only: bool = False
+    cgroup: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a port: the listener, its processes where they could be read, and the systemd unit of its cgroup."""
+
+    listener: Listener
+    processes: tuple[Process, ...] = ()
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortView:
+    """One port as found: its listeners, and why a server could not bind it now ('' when it could)."""
+
+    port: int
+    holders: tuple[Holder, ...] = ()
+    blocked: str = ""
+
+
+class Phase(StrEnum):
+    """Where a start or a stop is, in the order it happens."""
+
+    GATE = "gate"
+    STARTING = "starting"
+    WEIGHTS = "weights"
+    POOLS = "pools"
+    KERNELS = "kernels"
+    GRAPHS = "graphs"
+    WARMUP = "warmup"
+    PROOF = "proof"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What the engine says it can hold, from its own log line or /server_info."""
+
+    max_total_tokens: int
+    max_running_requests: int | None = None
+    context_length: int | None = None
+    available_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """What a supervisor last said of its instance (/run/dsv4ctl/NAME/state.json). Times are seconds since the epoch."""
+
+    name: str
+    digest: str
+    phase: Phase
+    words: str
+    since: float
+    started_at: float
+    pid: int
+    engine_pid: int = 0
+    done: int = 0
+    total: int = 0
+    left_s: int | None = None
+    capacity: Capacity | None = None
+    exit: int | None = None
+    advice: str = ""
+
+
+class SuperviseExit(IntEnum):
+    """Exit statuses of a unit's main process, the supervisor. USAGE, PORT, MISSING and PROOF are never restarted."""
+
+    OK = 0
+    USAGE = 2
+    PORT = 3
+    MISSING = 10
+    PROOF = 11
+    STALLED = 12
+    DIED_LOADING = 13
+    DIED_SERVING = 14
+    UNHEALTHY = 15
+    LEFT_OVER = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    """What was observed at one moment. `files`: path -> text of each file of ours on disk; `running`: unit -> instance
+    digest of the process that runs in it; `current`: digest of the release kept last, '' when none was."""
+
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    running: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[int, PortView] = field(default_factory=dict)
+    current: str = ""
