@@ -14,9 +14,11 @@ CHECKS = {
     "everything is formatted": ["ruff", "format", "--check", "."],
     "mypy --strict finds nothing": ["mypy", "--strict"],
     "imports run from face to rim and the pure rooms are pure": ["lint-imports"],
-    "every dependency is declared and used": ["deptry", "dsv4ctl"],
-    "no code is dead": ["vulture", "dsv4ctl", "tests/house/vulture_allowed.py", "--min-confidence", "60"],
+    "every dependency is declared and used": ["deptry", "."],
 }
+
+# What a framework calls by name: click, http.server, argparse, io, ctypes.
+CALLED_BY_OTHERS = "list_commands,get_command,format_commands,resolve_command,readinto,readable,makefile,do_*,log_*,handle*,version_string"
 
 
 @pytest.mark.parametrize("claim", CHECKS)
@@ -26,6 +28,24 @@ def test_the_linters_find_nothing(claim: str) -> None:
     done = subprocess.run([BIN / program, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, f"{claim}: {done.stdout}{done.stderr}"
+
+
+def test_no_code_is_dead() -> None:
+    argv: list[str | Path] = [
+        BIN / "vulture",
+        "dsv4ctl",
+        "tests",
+        "bench",
+        "--min-confidence=60",
+        f"--ignore-names={CALLED_BY_OTHERS}",
+    ]
+
+    found = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+
+    # Fields of values and members of enums are read by name elsewhere (JSON, pydantic), so only code itself counts.
+    kinds = ("unused function", "unused class", "unused method", "unused import", "unreachable")
+    dead = [line for line in found if line.startswith("dsv4ctl/") and any(kind in line for kind in kinds)]
+    assert not dead, "\n".join(dead)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dsv4ctl").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
