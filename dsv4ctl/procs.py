@@ -221,6 +221,18 @@ def own_cgroup() -> str:
     return cgroup_of(os.getpid())
 
 
+def cgroup_of_id(number: int) -> str:
+    """The cgroup that the kernel calls by this id, which is the inode of its folder; '' when there is none."""
+    root = cgroup_root()
+    for folder, _, _ in os.walk(root) if number else ():
+        try:
+            if Path(folder).stat().st_ino == number:
+                return f"/{Path(folder).relative_to(root)}".removesuffix("/.")
+        except OSError:  # it went while we walked
+            continue
+    return ""
+
+
 def cgroup_pids(cgroup: str, *, recursive: bool = True) -> tuple[int, ...]:
     """The pids in a cgroup and, when `recursive`, below it; () for none such, or one outside our cgroup namespace."""
     if not cgroup.startswith("/") or ".." in cgroup.split("/"):

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsv4ctl import child, inetdiag, procs, topology
@@ -215,7 +215,11 @@ def _in_use(address: str, port: int) -> str:
     seen = [found for found in parse_sockets(_ss("-tanHe", port)) if _at(address, found.listener)]
     if appeared := _held(found.listener for found in seen if found.state == "LISTEN"):
         return "; ".join(f"{words(holder)} listens on it" for holder in appeared)
-    bound = _held(found for found in inetdiag.bound(port) if _at(address, found))
+    bound = _held(
+        replace(found, cgroup=procs.cgroup_of_id(cgroup))
+        for found, cgroup in inetdiag.bound(port)
+        if _at(address, found)
+    )
     if bound or not seen:
         return _bound_words(bound)
     # What is left of old connections does not mind a server that sets SO_REUSEADDR, unless the one before it had not.

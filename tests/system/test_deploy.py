@@ -7,37 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from dsv4ctl.child import Done
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
+from tests.system.deploying import (
+    PORT,
+    UNIT,
+    deploy,
+    inside,
+    listen,
+    locked_by,
+    processes_of_ours,
+    show,
+    wait_for_active,
+)
 
-PORT = 30001
-UNIT = "dsv4-server.service"
 QUICK = {"load_s": 0.5}
-
-
-def deploy(machine: Machine, *words: str, check: bool = True, timeout_s: float = 60) -> Done:
-    argv = ("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT), *words)
-    return machine.run(argv, timeout_s=timeout_s, check=check)
-
-
-def show(machine: Machine, *properties: str) -> list[str]:
-    argv = ("systemctl", "show", UNIT, "--value", *(w for p in properties for w in ("-p", p)))
-    return machine.run(argv, timeout_s=10).stdout.splitlines()
-
-
-def processes_of_ours(machine: Machine) -> int:
-    """How many processes run in units of ours: read from outside, recursively, not from what the product says."""
-    files = [f for f in machine.group.rglob("cgroup.procs") if "/dsv4.slice/" in str(f)]
-    return sum(len(f.read_text().split()) for f in files)
-
-
-def wait_for_active(machine: Machine, *, limit_s: float = 40) -> None:
-    end = time.monotonic() + limit_s
-    while show(machine, "ActiveState") != ["active"]:
-        assert time.monotonic() < end, machine.run(("journalctl", "-u", UNIT, "-n", "30"), timeout_s=10).stdout
-        time.sleep(0.1)
 
 
 def generates(machine: Machine) -> bool:
@@ -144,17 +129,6 @@ def test_a_crash_passes_the_gate_again_and_leaves_no_orphan(machine: Machine, be
     assert not set(inside(machine).values()) & set(pids.values())
 
 
-def inside(machine: Machine) -> dict[str, int]:
-    """The pids of the supervisor, of the engine's main process and of one scheduler, in the machine's own numbers."""
-    main = int(show(machine, "MainPID")[0])
-    children = machine.run(("sh", "-c", f"cat /proc/{main}/task/*/children"), timeout_s=5).stdout.split()
-    engine = int(children[0])
-    below = machine.run(("sh", "-c", f"cat /proc/{engine}/task/*/children"), timeout_s=5).stdout.split()
-    comm = {int(p): (machine.root / f"proc/{p}/comm").read_text() for p in below}
-    scheduler = next(pid for pid, name in comm.items() if name.startswith("sglang::schedul"))
-    return {"supervisor": main, "engine": engine, "scheduler": scheduler}
-
-
 def assert_gone(machine: Machine, pids: dict[str, int]) -> None:
     for name, pid in pids.items():
         assert not (machine.root / f"proc/{pid}").exists(), f"{name} is still there"
@@ -172,34 +146,12 @@ def test_a_stalled_load_is_ended_with_the_right_words(machine: Machine, behaviou
     assert processes_of_ours(machine) == 0
 
 
-def locked_by(machine: Machine) -> int:
-    """The pid, in the machine's own numbers, of the command that holds the lock."""
-    return int(json.loads((machine.root / "run/dsv4ctl/lock").read_text())["pid"])
-
-
 def config(machine: Machine) -> str:
     return (machine.root / "etc/dsv4ctl/config.toml").read_text()
 
 
-LISTENER = """
-import socket, sys, time
-family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
-s = socket.socket(family)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-if family == socket.AF_INET6:
-    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(sys.argv[3]))
-s.bind((sys.argv[1], int(sys.argv[2])))
-if len(sys.argv) < 5:
-    s.listen()
-print("up", flush=True)
-time.sleep(600)
-"""
-
-
 def test_a_taken_port_is_refused_before_anything_is_touched_and_its_holder_is_named(machine: Machine) -> None:
-    holder = machine.popen(("python3", "-c", LISTENER, "127.0.0.1", str(PORT), "0"))
-    assert holder.stdout is not None
-    holder.stdout.readline()
+    holder = listen(machine, "127.0.0.1", PORT)
     before = contents(machine)
 
     refused = deploy(machine, check=False)

@@ -312,6 +312,22 @@ def test_an_owner_that_cannot_be_looked_into_is_told_by_its_unit_alone(port: int
         )
 
 
+BIND = LISTEN.replace("socket.create_server(", "socket.socket(); server.bind(")
+
+
+def test_who_has_a_port_bound_without_listening_is_told_with_its_unit(port: int, start: Start, cgroup: Path) -> None:
+    process = start(BIND.format(port=port), cgroup=cgroup)
+    if not inetdiag.bound(port):
+        pytest.skip("this kernel does not tell of sockets that are only bound (Linux 6.8 does)")
+
+    why = sockets.blocked("127.0.0.1", port)
+
+    assert f"pid {process.pid} " in why
+    assert f" of {cgroup.name} on 127.0.0.1:{port} has it bound, but does not listen" in why
+    ((_, number),) = inetdiag.bound(port)
+    assert procs.cgroup_of_id(number) == f"/{cgroup.relative_to(procs.cgroup_root())}"
+
+
 def test_listeners_without_a_port_are_all_of_them(port: int, bind: Bind) -> None:
     bind()
 

@@ -1,0 +1,123 @@
+"""What the system tests of a deployed engine share: to deploy it, to look at it from outside, to stand in its way."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+
+from dsv4ctl.child import Done
+from dsv4ctl.rehearsal.private import Machine
+
+PORT = 30001
+RENDEZVOUS = 20001
+UNIT = "dsv4-server.service"
+# A stand-in that is there at once: no imports, no wait before its warm-up, and a stop that is noticed at once.
+QUICK = {"load_s": 0.3, "import_s": 0.0, "warmup_s": 0.0, "drain_poll_s": 0.1}
+
+LISTENER = """
+import socket, sys, time
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+s = socket.socket(family)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if family == socket.AF_INET6:
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(sys.argv[3]))
+s.bind((sys.argv[1], int(sys.argv[2])))
+if len(sys.argv) < 5:
+    s.listen()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def deploy(machine: Machine, *words: str, check: bool = True, timeout_s: float = 60) -> Done:
+    argv = ("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT), *words)
+    return machine.run(argv, timeout_s=timeout_s, check=check)
+
+
+def install(machine: Machine, *words: str) -> None:
+    """Put the unit on the machine and start nothing: what starts it next is systemd's own business."""
+    machine.run(("dsv4ctl", "render", "--port", str(PORT), "--out", "/", *words), timeout_s=60)
+    machine.run(("systemctl", "daemon-reload"), timeout_s=30)
+
+
+def configure(machine: Machine, text: str) -> None:
+    """Add to the machine's config file."""
+    file = machine.root / "etc/dsv4ctl/config.toml"
+    machine.write("/etc/dsv4ctl/config.toml", f"{file.read_text()}\n{text}\n")
+
+
+def systemctl(machine: Machine, *words: str, check: bool = True, timeout_s: float = 60) -> Done:
+    return machine.run(("systemctl", *words, UNIT), timeout_s=timeout_s, check=check)
+
+
+def show(machine: Machine, *properties: str) -> list[str]:
+    argv = ("systemctl", "show", UNIT, "--value", *(w for p in properties for w in ("-p", p)))
+    return machine.run(argv, timeout_s=10).stdout.splitlines()
+
+
+def prop(machine: Machine, name: str) -> str:
+    """One property of the unit; '' when it is not set."""
+    return machine.run(("systemctl", "show", UNIT, f"--property={name}", "--value"), timeout_s=10).stdout.strip()
+
+
+def journal(machine: Machine, *matches: str) -> str:
+    """All that the journal holds, systemd's own lines included, or what matches."""
+    machine.run(("journalctl", "--sync"), timeout_s=30)
+    return machine.run(("journalctl", "--output=cat", "--no-pager", "--all", *matches), timeout_s=30).stdout
+
+
+def processes_of_ours(machine: Machine) -> int:
+    """How many processes run in units of ours: read from outside, recursively, not from what the product says."""
+    files = [f for f in machine.group.rglob("cgroup.procs") if "/dsv4.slice/" in str(f)]
+    return sum(len(f.read_text().split()) for f in files)
+
+
+def until(found: Callable[[], bool], why: Callable[[], str], *, limit_s: float = 40, every_s: float = 0.05) -> None:
+    end = time.monotonic() + limit_s
+    while not found():
+        assert time.monotonic() < end, why()
+        time.sleep(every_s)
+
+
+def last_lines(machine: Machine) -> str:
+    return machine.run(("journalctl", "-u", UNIT, "-n", "30", "--output=cat"), timeout_s=10).stdout
+
+
+def wait_for_state(machine: Machine, state: str, *, limit_s: float = 40) -> None:
+    until(lambda: prop(machine, "ActiveState") == state, lambda: last_lines(machine), limit_s=limit_s)
+
+
+def wait_for_active(machine: Machine, *, limit_s: float = 40) -> None:
+    wait_for_state(machine, "active", limit_s=limit_s)
+
+
+def wait_for_words(machine: Machine, words: str, *, limit_s: float = 40) -> None:
+    """Wait until `systemctl status` says so."""
+    until(lambda: words in prop(machine, "StatusText"), lambda: last_lines(machine), limit_s=limit_s)
+
+
+def inside(machine: Machine) -> dict[str, int]:
+    """The pids of the supervisor, of the engine's main process and of one scheduler, in the machine's own numbers."""
+    main = int(prop(machine, "MainPID"))
+    children = machine.run(("sh", "-c", f"cat /proc/{main}/task/*/children"), timeout_s=5).stdout.split()
+    engine = int(children[0])
+    below = machine.run(("sh", "-c", f"cat /proc/{engine}/task/*/children"), timeout_s=5).stdout.split()
+    comm = {int(p): (machine.root / f"proc/{p}/comm").read_text() for p in below}
+    scheduler = next(pid for pid, name in comm.items() if name.startswith("sglang::schedul"))
+    return {"supervisor": main, "engine": engine, "scheduler": scheduler}
+
+
+def locked_by(machine: Machine) -> int:
+    """The pid, in the machine's own numbers, of the command that holds the lock."""
+    return int(json.loads((machine.root / "run/dsv4ctl/lock").read_text())["pid"])
+
+
+def listen(
+    machine: Machine, address: str, port: int, *, v6only: bool = False, bound_only: bool = False
+) -> subprocess.Popen[str]:
+    """A stranger that has a port of the machine; the session's end ends it."""
+    flags = (str(int(v6only)), *(["bound"] if bound_only else []))
+    holder = machine.popen(("python3", "-c", LISTENER, address, str(port), *flags))
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "up\n", holder.communicate()
+    return holder
