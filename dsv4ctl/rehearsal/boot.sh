@@ -95,6 +95,9 @@ ip link set lo up
 pivot_root . .
 umount -l .
 cd /
+# As on any booted host: what systemd mounts for a unit's credentials is passed on into the unit. Our peers are mounts of this namespace only, because
+# `unshare` has made all of them private to it.
+mount --make-rshared /
 # The clock, the modules and the raw devices are the host's, so nobody inside gets a hand on them.
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin container=dsv4ctl \
   SYSTEMD_UNIT_PATH="$unit_path" SYSTEMD_GENERATOR_PATH=/run/no-generators SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/no-generators \

@@ -70,6 +70,11 @@ def top_cgroups() -> set[str]:
     return {path.name for path in procs.cgroup_root().iterdir() if path.is_dir() and not cgroup.NAME.match(path.name)}
 
 
+def mounts() -> str:
+    """Every mount of the host with the groups it passes mounts on to."""
+    return Path("/proc/self/mountinfo").read_text()
+
+
 def kernel_variables() -> dict[str, str]:
     names = (
         "kernel/pid_max",
@@ -96,13 +101,15 @@ def test_a_booted_machine_is_running_and_knows_no_unit_of_this_host(machine: Mac
 
 
 def test_a_boot_and_an_end_leave_mounts_cgroups_and_kernel_variables_of_the_host_alone() -> None:
-    before = (Path("/proc/self/mounts").read_text(), top_cgroups(), kernel_variables())
+    before = (mounts(), top_cgroups(), kernel_variables())
 
     with rehearsal.boot() as booted:
-        during = (Path("/proc/self/mounts").read_text(), top_cgroups(), kernel_variables())
+        # A mount of a shared folder inside must not turn up outside either.
+        shell(booted, "findmnt -no PROPAGATION / | grep -q shared; mount -t tmpfs tmpfs /mnt; mount -t tmpfs tmpfs /usr")
+        during = (mounts(), top_cgroups(), kernel_variables())
 
     assert during == before
-    assert (Path("/proc/self/mounts").read_text(), top_cgroups(), kernel_variables()) == before
+    assert (mounts(), top_cgroups(), kernel_variables()) == before
     assert not booted.group.exists()
     assert procs.stat(booted.pid) is None
 
