@@ -1,0 +1,108 @@
+"""What is looked at before anybody is blamed, what is asked for, and what comes of it: values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dsv4ctl.model import Holder, Identity, Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHold:
+    """A process that the driver, or an open device node, connects with a GPU.
+
+    `believed`: /proc agrees, so that `process` may be judged. `words` says why not, or how it was found. `used_bytes`
+    is None where nobody tells.
+    """
+
+    index: int
+    uuid: str
+    pid: int
+    process: Process | None
+    used_bytes: int | None
+    believed: bool
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A host at one moment. `processes` by pid; `listeners` are sockets in LISTEN and no others.
+
+    `environments`: pid -> the engine environment it runs in, by executable and mapped libraries; `marked`: pids with
+    our marker in their environment; `units`: the names of our own units.
+    """
+
+    processes: Mapping[int, Process]
+    self_pid: int
+    listeners: tuple[Holder, ...] = ()
+    holds: tuple[GpuHold, ...] = ()
+    environments: Mapping[int, str] = field(default_factory=dict)
+    marked: frozenset[int] = frozenset()
+    units: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What shall be free. `everything`: every engine that is none of ours shall go, whatever it holds.
+
+    `evict`: processes that the operator named, who may be ended though they are no engine.
+    """
+
+    ports: frozenset[int] = frozenset()
+    gpus: frozenset[str] = frozenset()
+    everything: bool = False
+    evict: frozenset[Identity] = frozenset()
+
+
+class Verdict(StrEnum):
+    """What a holder is. Only OURS and STRAY are ended, and FOREIGN ones that were named; UNKNOWN counts as FOREIGN."""
+
+    OURS = "ours"
+    STRAY = "stray"
+    FOREIGN = "foreign"
+    PROTECTED = "protected"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A holder of something that was asked for. `holds` and `signs` are words; `process` is None for nobody known.
+
+    `evicted`: it is foreign, and the operator named it.
+    """
+
+    verdict: Verdict
+    process: Process | None
+    holds: tuple[str, ...]
+    signs: tuple[str, ...]
+    place: str = ""
+    ports: frozenset[int] = frozenset()
+    gpus: frozenset[str] = frozenset()
+    evicted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """What is ended together: `root` gets SIGTERM, `members` is all of it, the root included.
+
+    `unit`: the transient unit or evicted service that it is, '' when it is none and must be caught otherwise.
+    """
+
+    root: Process
+    members: tuple[Identity, ...]
+    unit: str
+    holds: tuple[str, ...]
+    signs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """The holders of what was asked for, and the closed set of what may be ended for it."""
+
+    suspects: tuple[Suspect, ...] = ()
+    trees: tuple[Tree, ...] = ()
+
+    @property
+    def ended(self) -> frozenset[Identity]:
+        """Every process that may be ended."""
+        return frozenset(identity for tree in self.trees for identity in tree.members)
