@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dsv4ctl import child, sockets
 from dsv4ctl.model import Instance, SuperviseExit
-from dsv4ctl.problems import CannotRun
+from dsv4ctl.problems import CannotRun, Problem
 from dsv4ctl.supervise import look
 from dsv4ctl.supervise.outcome import Failed
 
@@ -53,7 +53,7 @@ def _ports(instance: Instance) -> Failed | None:
     for job, port in instance.ports:
         try:
             seen = sockets.view("0.0.0.0" if job == "rendezvous" else instance.host, port)  # noqa: S104 -- looked at
-        except CannotRun as problem:
+        except Problem as problem:
             return _missing(f"nobody can tell who holds port {port}: {problem}", problem.hint)
         if seen.blocked:
             who = "".join(map(look.suspects, seen.holders))

@@ -26,10 +26,11 @@ class Who(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What one look found, with the holder in words unless it is the engine itself."""
+    """What one look found, with the holder in words unless it is the engine itself. `beside`: we listen there, too."""
 
     who: Who
     words: str = ""
+    beside: bool = False
 
     @property
     def ours(self) -> bool:
@@ -50,7 +51,7 @@ def at_port(instance: Instance, territory: Territory) -> Looked:
         return Looked(Who.UNKNOWN, f"cannot see who listens on port {instance.port}: {problem}")
     foreign = [holder for holder in holders if not owns(territory, holder)]
     if foreign:
-        return Looked(Who.IMPOSTOR, described(foreign[0]))
+        return Looked(Who.IMPOSTOR, described(foreign[0]), beside=len(foreign) < len(holders))
     if not holders:
         return Looked(Who.NOBODY)
     if any(p.pid == territory.engine.pid for holder in holders for p in holder.processes):

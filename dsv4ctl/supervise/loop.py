@@ -127,7 +127,7 @@ def _refused(voice: Voice, failed: Failed) -> SuperviseExit:
 
 def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, journal: Journal) -> Voice:
     folder = _folder(environment, "RUNTIME_DIRECTORY")
-    notifier = ToSystemd(journal) if environment.get("NOTIFY_SOCKET") else ToTerminal(journal)
+    notifier = ToSystemd(journal) if environment.get("NOTIFY_SOCKET") else ToTerminal(journal, clock)
     now = clock.wall()
     state = RunState(
         name=instance.name,

@@ -1,5 +1,6 @@
 """What the supervisor says: to systemd, into state.json, and to the journal. Decides nothing of what is said."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,8 @@ STATUS_WIDTH = 255
 # A bar that moves 20 times a second is read once or twice: each saying is a datagram and a file.
 EVERY_S = 0.25
 SEND_TIMEOUT_S = 2.0
+FIGURES_EVERY_S = 10.0
+_FIGURES = re.compile(r"\d+")
 
 
 class Notifier(Protocol):
@@ -49,13 +52,16 @@ class ToSystemd:
 class ToTerminal:
     """Nobody listens at a $NOTIFY_SOCKET: we were started by hand, and a person reads stderr."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal, self._clock = journal, clock
+        self._shown, self._shown_at = "", float("-inf")
 
     def send(self, *assignments: str) -> None:
-        """Show what is for people."""
+        """Show what is for people; a line in which only the figures have changed comes now and then."""
         for name, _, value in (assignment.partition("=") for assignment in assignments):
-            if name == "STATUS":
+            sentence, now = _FIGURES.sub("", value), self._clock.now()
+            if name == "STATUS" and (sentence != self._shown or now - self._shown_at >= FIGURES_EVERY_S):
+                self._shown, self._shown_at = sentence, now
                 self._journal.note(value)
 
 
@@ -112,8 +118,9 @@ class Voice:
         if self._told is None or state.phase is not self._told.phase:
             self._note(state)
         self._told, self._told_at = state, self._clock.now()
-        self._notifier.send(*assignments, f"STATUS={words.one_line(state.words, STATUS_WIDTH)}")
+        # The file first: whoever sees systemd's unit turn active or deactivating looks there next.
         self._keep(state)
+        self._notifier.send(*assignments, f"STATUS={words.one_line(state.words, STATUS_WIDTH)}")
 
     def _keep(self, state: RunState) -> None:
         """Write state.json. A full or missing folder is told once and is no reason to end a model that serves."""

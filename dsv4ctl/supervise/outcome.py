@@ -14,9 +14,9 @@ SERVING_GRACE_S = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The engine is proved; `capacity` is what it said it can hold, with the context length that it serves."""
+    """The engine is proved. `capacity`: what it says that it can hold (0 tokens: it did not say), as it serves it."""
 
-    capacity: Capacity | None
+    capacity: Capacity
 
 
 @dataclass(frozen=True, slots=True)

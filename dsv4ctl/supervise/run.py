@@ -30,6 +30,11 @@ class Run:
     journal: Journal
     clock: Clock
 
+    @property
+    def logs(self) -> str:
+        """What to type to see what the engine said."""
+        return f"dsv4ctl logs {self.instance.name}"
+
     def url(self, question: Question | str) -> str:
         """Where the engine is asked."""
         return probe.base_url(self.instance.host, self.instance.port) + question

@@ -30,19 +30,20 @@ SILENT_GRACE_S = 3.0
 class Beat:
     """One probe: when it began, what was wrong ('' nothing), and the mark of the engine's work.
 
-    `silent`: nothing was answered at all.
+    `silent`: nothing was answered at all. `beside`: who else listens on the port, on another address.
     """
 
     at: float
     complaint: str
     mark: tuple[object, ...] = ()
     silent: bool = False
+    beside: str = ""
 
 
 class Serving:
     """An engine after READY=1. Nothing here is decided on one bad answer: long prefills make /health fail too."""
 
-    def __init__(self, run: Run, capacity: Capacity | None) -> None:
+    def __init__(self, run: Run, capacity: Capacity) -> None:
         self._run = run
         self._words = words.ready(run.instance, capacity)
         self._pulse = Pulse()
@@ -73,9 +74,8 @@ class Serving:
         if not health.unhealthy(self._pulse, now, limits.unhealthy_s):
             return None
         line = f"unhealthy since {self._failing_at}, for {limits.unhealthy_s} s: {self._pulse.words}"
-        advice = f"dsv4ctl logs {self._run.instance.name}"
         grace_s = SILENT_GRACE_S if self._silent else SERVING_GRACE_S
-        return Failed(exit=SuperviseExit.UNHEALTHY, words=line, advice=advice, grace_s=grace_s)
+        return Failed(exit=SuperviseExit.UNHEALTHY, words=line, advice=self._run.logs, grace_s=grace_s)
 
     def _take(self, happening: Happening) -> Over | None:
         match happening:
@@ -109,7 +109,7 @@ class Serving:
         if self._pulse.failing_since is None:
             if was is not None:
                 run.journal.note(f"well again after {words.duration(now - was)}")
-            run.say(Phase.READY, self._words)
+            run.say(Phase.READY, self._words + (f"; beware: {beat.beside} as well" if beat.beside else ""))
             return
         if self._pulse.failing_since != was:
             self._failing_at = time.strftime("%H:%M:%S", time.localtime(run.clock.wall()))
@@ -121,8 +121,7 @@ class Serving:
     def _died(self, end: End) -> Failed:
         cause, advice = self._run.hearing.cause()
         line = f"the engine {end.words} while it served: {cause}"
-        advice = advice or f"dsv4ctl logs {self._run.instance.name}"
-        return Failed(exit=SuperviseExit.DIED_SERVING, words=line, advice=advice)
+        return Failed(exit=SuperviseExit.DIED_SERVING, words=line, advice=advice or self._run.logs)
 
 
 def probe_once(run: Run) -> Beat:
@@ -131,13 +130,15 @@ def probe_once(run: Run) -> Beat:
     looked = look.at_port(run.instance, run.territory)
     if looked.who is Who.NOBODY:
         return Beat(at, f"the port is lost: nobody listens on {words.address(run.instance)}")
-    if looked.who is Who.IMPOSTOR:
-        return Beat(at, f"port {port} is not ours alone: {looked.words}")
+    if looked.who is Who.IMPOSTOR and not looked.beside:
+        return Beat(at, f"the port is lost: {looked.words} listens on {port}")
+    # Somebody beside a serving engine is no fault of the engine's, and clients that reach it must hear of it.
+    beside = looked.words if looked.who is Who.IMPOSTOR else ""
     # A probe need not hang longer than the engine may.
     timeout_s = min(HEALTH_TIMEOUT_S, max(SHORTEST_S, run.instance.limits.unhealthy_s))
     answer = probe.get(run.url(Question.HEALTH), run.key, timeout_s=timeout_s)
     if not (complaint := health.complaint(Question.HEALTH, answer)):
-        return Beat(at, "")
+        return Beat(at, "", beside=beside)
     loads = probe.get(run.url(LOADS), run.key, timeout_s=LOADS_TIMEOUT_S)
     mark = health.work_mark(loads.body) if loads.status == 200 else ()
     return Beat(at, complaint, mark, silent=answer.status is None and loads.status is None)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -72,6 +73,16 @@ def test_a_lost_port_is_noticed_and_named(bench: Bench) -> None:
     assert bench.end() == SuperviseExit.UNHEALTHY
     assert f"the port is lost: nobody listens on 127.0.0.1:{bench.instance.port}" in bench.state.words
     assert marked(bench.folder) == []
+
+
+def test_somebody_who_listens_beside_a_serving_engine_is_named_and_costs_nobody_the_engine(bench: Bench) -> None:
+    bench.limit(watch_s=1, unhealthy_s=1).start().wait_ready()
+    with socket.create_server(("::1", bench.instance.port), family=socket.AF_INET6):
+        bench.wait_status(f"beware: pid {os.getpid()}")
+        time.sleep(2.5)
+    bench.wait_for(lambda: "beware" not in bench.statuses[-1])
+    assert bench.statuses[-1].startswith("ready: ")
+    assert bench.stop() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
