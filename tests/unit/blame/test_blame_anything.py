@@ -14,7 +14,7 @@ CGROUPS = (
     "/dsv4.slice/dsv4-server.service", CONTAINER,
     "/user.slice/user-1000.slice/user@1000.service/app.slice/notebook.service",
 )  # fmt: skip
-COMMS = ("python3", "python3", "python3", "bash", "sglang::schedul", "nginx", "sshd", "docker-proxy", "systemd")
+COMMS = (*("python3", "bash", "sglang::schedul", "nginx") * 6, "sshd", "docker-proxy", "systemd")
 NEVER = frozenset({"sshd", "docker-proxy", "systemd"})
 OURS = frozenset({"dsv4-server.service"})
 
@@ -31,10 +31,10 @@ def forests(draw: st.DrawFn) -> Scene:
             session, group = draw(st.sampled_from([(900, 900), (parent.session, 901)]))
         found[pid] = process(
             pid, parent.pid, session=session, group=group, uid=draw(st.sampled_from([0, 0, 1000])),
-            comm=draw(st.sampled_from(COMMS)), cgroup=draw(st.sampled_from((parent.cgroup, *CGROUPS))),
+            comm=draw(st.sampled_from(COMMS)), cgroup=draw(st.sampled_from((CGROUPS[0],) * 20 + CGROUPS)),
             kernel=draw(st.integers(0, 19)) == 0,
-            pid_namespace=draw(st.sampled_from([PID_NAMESPACE] * 8 + [0, 5])),
-            net_namespace=draw(st.sampled_from([NET_NAMESPACE] * 8 + [0, 5])),
+            pid_namespace=draw(st.sampled_from([PID_NAMESPACE] * 40 + [0, 5])),
+            net_namespace=draw(st.sampled_from([NET_NAMESPACE] * 40 + [0, 5])),
         )  # fmt: skip
     everybody = st.sampled_from(sorted(found.values(), key=lambda p: p.pid))
     some = st.lists(everybody, max_size=6, unique_by=lambda p: p.pid)
