@@ -79,6 +79,17 @@ def holders(port: int) -> tuple[Holder, ...]:
     return _held(listeners(port))
 
 
+def holders_on(ports: Iterable[int], others: Iterable[int] = ()) -> tuple[Holder, ...]:
+    """The holders of several ports by one question to the kernel, and whatever the pids of `others` listen on besides."""
+    wanted, every = frozenset(ports), listeners()
+    rest = {listener.inode: listener for listener in every if listener.port not in wanted}
+    owners = _owners(rest, others)
+    return (
+        *_held(listener for listener in every if listener.port in wanted),
+        *(_holder(rest[inode], pids) for inode, pids in owners.items()),
+    )
+
+
 def view(host: str, port: int) -> PortView:
     """A port as found, for a server that shall bind `host`. Binds it for an instant: see `blocked`."""
     found = holders(port)

@@ -46,6 +46,9 @@ for uuid; do
   mkdir -p "/dev/standin-gpus/$uuid"
   chmod 1777 "/dev/standin-gpus/$uuid"
   ln -s "$uuid" "/dev/standin-gpus/$index"
+  # What a process with memory on it has open, by which a pid of the driver's is believed.
+  : >"/dev/nvidia$index"
+  chmod 0666 "/dev/nvidia$index"
   index=$((index + 1))
 done
 ln -s /dev/standin-gpus /run/standin-gpus

@@ -5,6 +5,9 @@ from pathlib import Path
 
 GIB = 2**30
 
+# Pid -> the device node that it has open, as CUDA keeps it open until the process ends.
+_opened: dict[int, int] = {}
+
 
 def folder() -> Path:
     """Where the ledger lies; played only where this folder exists."""
@@ -36,6 +39,7 @@ def hold(gpu: Path | None, gib: float) -> None:
         gpu.mkdir(exist_ok=True)
         # Engines of several users share a GPU.
         gpu.chmod(0o1777)
+    _open_device(gpu)
     fresh = gpu / f".{os.getpid()}"
     fresh.write_text(f"{int(gib * GIB)}\n", encoding="ascii")
     fresh.rename(gpu / str(os.getpid()))
@@ -45,3 +49,11 @@ def release(gpu: Path | None) -> None:
     """Take our own entry out."""
     if gpu is not None:
         (gpu / str(os.getpid())).unlink(missing_ok=True)
+
+
+def _open_device(gpu: Path) -> None:
+    """Open the played driver's node of a GPU: /dev/nvidia3 where the ledger has a link 3 to this GPU."""
+    names = [link.name for link in folder().iterdir() if link.is_symlink() and link.readlink().name == gpu.name]
+    node = next((Path(f"/dev/nvidia{name}") for name in (*names, gpu.name) if name.isdecimal()), None)
+    if os.getpid() not in _opened and node is not None and node.exists():
+        _opened[os.getpid()] = os.open(node, os.O_RDWR)
