@@ -80,7 +80,7 @@ def holders(port: int) -> tuple[Holder, ...]:
 
 
 def holders_on(ports: Iterable[int], others: Iterable[int] = ()) -> tuple[Holder, ...]:
-    """The holders of several ports by one question to the kernel, and whatever the pids of `others` listen on besides."""
+    """The holders of several ports by one question to the kernel, and whatever the pids of `others` listen on."""
     wanted, every = frozenset(ports), listeners()
     rest = {listener.inode: listener for listener in every if listener.port not in wanted}
     owners = _owners(rest, others)

@@ -23,7 +23,7 @@ time.sleep(60)
 
 
 def dead_pid() -> int:
-    ended = subprocess.Popen(["true"])
+    ended = subprocess.Popen(["/bin/true"])
     ended.wait()
     return ended.pid
 
