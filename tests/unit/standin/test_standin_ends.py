@@ -26,7 +26,7 @@ Begin = Callable[..., Server]
         ({"crash_in": "weights"}, -9, "Scheduler hit an exception: Traceback"),
         ({"crash_in": "warmup"}, -9, "SIGQUIT received."),
         ({"oom_in": "graphs"}, -9, "torch.OutOfMemoryError: CUDA out of memory"),
-        ({"die_in": "pools"}, 1, "Rank 0 scheduler died during initialization (exit code: -9)"),
+        ({"die_in": "weights", "load_s": 0.5}, 1, "Rank 0 scheduler died during initialization (exit code: -9)"),
         ({"exit_while_serving_after_s": 0.1}, 1, "fired up"),
         ({"abort_after_s": 0.1}, -6, "fired up"),
         ({"colour": "red", "load_s": "long"}, 1, "load_s must be float, not \"long\"\n  unknown key 'colour'"),
@@ -41,17 +41,17 @@ def test_it_ends_as_asked(begin: Begin, keys: dict[str, Any], status: int, words
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, -2), (signal.SIGHUP, -1), (signal.SIGQUIT, -9)])
 def test_other_signals_end_it_and_its_tree_as_they_end_the_real_one(
-    ready: Begin, build: Build, number: signal.Signals, status: int
+    ready: Begin, number: signal.Signals, status: int
 ) -> None:
-    engine = replace(build, environment=(*build.environment, ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH", "0")))
-    server = ready(engine=engine)
+    server = ready()
     server.process.send_signal(number)
     assert server.wait_end(5)[0] == status
     assert until(lambda: server.members() == () or None, CLOCK, 2, 0.02)
 
 
 def test_with_living_schedulers_a_crash_waits_for_core_dumps(ready: Begin, build: Build) -> None:
-    engine = replace(build, environment=(*build.environment, ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH_WAIT_SECS", "1")))
+    dumps = (("SGLANG_CUDA_COREDUMP_BEFORE_CRASH", "1"), ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH_WAIT_SECS", "1"))
+    engine = replace(build, environment=build.environment + dumps)
     server = ready(engine=engine)
     detokenizer = procs.identity(server.titles()["sglang::detokenizer"])
     assert detokenizer is not None

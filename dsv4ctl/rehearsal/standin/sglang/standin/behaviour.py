@@ -13,7 +13,8 @@ Pace (seconds, counts):
   warmup_s      503 after the bind, before the warm-up request is sent (the real engine waits 1 s)
   token_s       time per generated token
   drain_poll_s  how often a draining server looks whether it may end (the real engine: 5 s)
-  crash_settle_s  time for which a crashed server's port accepts and nothing answers (the real engine: 5 s)
+  crash_settle_s  time for which a crashed server's port accepts and nothing answers (the real engine: 5 s); a rank that
+                has not noticed the crash by then makes it wait another 60 s for core dumps, as in the real engine
   orphan_s      a process whose server is gone, and one that was left behind, ends by itself after this time
 
 Misdeeds during the load; a phase is one of import, dist, weights, pools, kernels, graphs, warmup:

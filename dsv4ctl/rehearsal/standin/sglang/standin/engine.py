@@ -59,11 +59,10 @@ class Engine:
         """HTTP requests that are not answered yet."""
         return len(self.calls)
 
-    def tell(self, message: object, ranks: slice = slice(0, 1)) -> None:
-        """Send to rank 0, or to more; a rank that is gone is the watchdog's business."""
+    def tell(self, message: object) -> None:
+        """Send to rank 0; that it is gone is the watchdog's business."""
         with self.sending, contextlib.suppress(OSError):
-            for pipe in self.children.orders[ranks]:
-                pipe.send(message)
+            self.children.orders.send(message)
 
     def hear(self, output: Output) -> None:
         """Hand a message of the detokenizer to whom it is for."""
@@ -164,9 +163,9 @@ class Engine:
         return not requests
 
     def end_schedulers(self) -> None:
-        """Ask every rank to end, wait, and kill what is left of the tree."""
+        """Ask the ranks to end, wait, and kill what is left of the tree."""
         self.answering.clear()
-        self.tell(Shutdown(), slice(None))
+        self.tell(Shutdown())
         deadline = time.monotonic() + SCHEDULER_EXIT_S
         while time.monotonic() < deadline and self.living():
             time.sleep(0.02)

@@ -15,11 +15,11 @@ from .settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Children:
-    """The processes of a server and the pipes to them: `orders` one for each rank, `texts` from the detokenizer."""
+    """The processes of a server and its pipes: `orders` to rank 0, `texts` from the detokenizer."""
 
     schedulers: tuple[BaseProcess, ...]
     detokenizer: BaseProcess
-    orders: tuple[Pipe, ...]
+    orders: Pipe
     texts: Pipe
 
     @property
@@ -35,26 +35,34 @@ def start(settings: Settings) -> tuple[Children, list[dict[str, Any]]]:
     spawn = multiprocessing.get_context("spawn")
     out_reader, out_writer = spawn.Pipe(duplex=False)
     text_reader, text_writer = spawn.Pipe(duplex=False)
-    schedulers, orders, ready = [], [], []
+    order_reader, order_writer = spawn.Pipe(duplex=False)
+    schedulers, ready = [], []
     for rank in range(settings.tp):
         ready_reader, ready_writer = spawn.Pipe(duplex=False)
-        order_reader, order_writer = spawn.Pipe(duplex=False)
-        child = spawn.Process(target=scheduler.main, args=(settings, rank, ready_writer, order_reader, out_writer))
+        orders = None if rank else order_reader
+        child = spawn.Process(target=scheduler.main, args=(settings, rank, ready_writer, orders, out_writer))
         child.start()
         # Our copies must go, or no end of these pipes would ever be noticed.
         ready_writer.close()
-        order_reader.close()
         schedulers.append(child)
-        orders.append(order_writer)
         ready.append(ready_reader)
     texter = spawn.Process(target=detokenizer.main, args=(settings, out_reader, text_writer))
     texter.start()
-    for pipe in (out_reader, out_writer, text_writer):
+    for pipe in (order_reader, out_reader, out_writer, text_writer):
         pipe.close()
     if settings.behaviour.helper_takes_port:
-        spawn.Process(target=misdeeds.take_port, args=(settings,)).start()
-    children = Children(schedulers=tuple(schedulers), detokenizer=texter, orders=tuple(orders), texts=text_reader)
+        _help_itself(settings)
+    children = Children(schedulers=tuple(schedulers), detokenizer=texter, orders=order_writer, texts=text_reader)
     return children, [_wait(rank, reader, children) for rank, reader in enumerate(ready)]
+
+
+def _help_itself(settings: Settings) -> None:
+    """Start the helper that takes our own port, and wait until it has it, so that the clash is certain."""
+    spawn = multiprocessing.get_context("spawn")
+    reader, writer = spawn.Pipe(duplex=False)
+    spawn.Process(target=misdeeds.take_port, args=(settings, writer)).start()
+    writer.close()
+    reader.poll(30)
 
 
 def _wait(rank: int, reader: Pipe, children: Children) -> dict[str, Any]:
@@ -71,6 +79,8 @@ def _wait(rank: int, reader: Pipe, children: Children) -> dict[str, Any]:
 
 
 def _died(rank: int, process: BaseProcess) -> RuntimeError:
+    # The ranks that are left will tell us of the same death, and the end shall be this one.
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
     process.join(timeout=10)
     return RuntimeError(
         f"Rank {rank} scheduler died during initialization (exit code: {process.exitcode}). If exit code is -9 "

@@ -59,7 +59,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Server to every rank: release what you hold and end."""
+    """Server to rank 0: release what you hold and end, and tell the other ranks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import time
 import traceback
 
 from . import ledger, options, titles, words
+from .messages import Pipe
 from .settings import Settings
 
 OUT_OF_MEMORY = (
@@ -90,7 +91,7 @@ def dump(settings: Settings) -> None:
     os.replace(fresh, path)  # noqa: PTH105 -- surrogates in names go through os, not through Path
 
 
-def take_port(settings: Settings) -> None:
+def take_port(settings: Settings, taken_writer: Pipe) -> None:
     """Body of the helper that takes the server's own HTTP port and keeps it; ends with its parent."""
     titles.die_with_parent()
     family = socket.AF_INET6 if ":" in settings["host"] else socket.AF_INET
@@ -98,6 +99,7 @@ def take_port(settings: Settings) -> None:
         taken.bind((settings["host"], settings["port"]))
         if settings.behaviour.helper_takes_port == "listening":
             taken.listen()
+        taken_writer.send("taken")
         signal.pause()
 
 

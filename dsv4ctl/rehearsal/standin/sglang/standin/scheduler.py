@@ -21,7 +21,7 @@ SEGMENT_BYTES = 16 * 1024 + 12
 DECODE_LOG_EVERY = 40
 
 
-def main(settings: Settings, rank: int, ready: Pipe, requests: Pipe, outputs: Pipe) -> None:
+def main(settings: Settings, rank: int, ready: Pipe, requests: Pipe | None, outputs: Pipe) -> None:
     """Entry of the spawned process."""
     time.sleep(settings.behaviour.import_s)
     misdeeds.halfway(settings, "import", rank)
@@ -61,7 +61,7 @@ class Scheduler:
     """The loop of one rank after the load."""
 
     loading: phases.Load
-    requests: Pipe
+    requests: Pipe | None
     outputs: Pipe
     running: dict[str, Job] = field(default_factory=dict)
     waiting: deque[Job] = field(default_factory=deque)
@@ -80,12 +80,11 @@ class Scheduler:
         step = time.monotonic()
         while True:
             wait_s = max(0.0, step - time.monotonic()) if self.running else None
-            watched: list[Any] = [self.requests, *self.loading.peers]
+            watched: list[Any] = [*self.loading.peers, *([] if self.requests is None else [self.requests])]
             readable, _, _ = select.select(watched, [], [], wait_s)
-            for peer in self.loading.peers:
-                if peer in readable:
-                    _check(peer)
-            if self.requests in readable and not self.obey(self.requests.recv()):
+            if any(_is_over(peer) for peer in self.loading.peers if peer in readable):
+                return
+            if self.requests is not None and self.requests in readable and not self.obey(self.requests.recv()):
                 return
             if self.running and time.monotonic() >= step:
                 step = time.monotonic() + self.settings.behaviour.token_s
@@ -104,6 +103,8 @@ class Scheduler:
                 self.loading.say("Cache flushed successfully!")
                 self.outputs.send(Output(request, value=True))
             case Shutdown():
+                for peer in self.loading.peers:
+                    peer.sendall(b"q")
                 return False
         return True
 
@@ -228,7 +229,8 @@ def _segment(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), SEGMENT_BYTES)
 
 
-def _check(peer: socket.socket) -> None:
-    """A peer that closes its end is gone, and no rank can go on without it."""
+def _is_over(peer: socket.socket) -> bool:
+    """Whether rank 0 passes a Shutdown on. A peer that only closes its end is gone, and no rank goes on without it."""
     if not peer.recv(1):
         raise RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]")
+    return True
