@@ -148,12 +148,16 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What the engine says it can hold, from its own log line or /server_info."""
+    """What the engine says it can hold, from its own log lines or /server_info. Its "GB" are GiB of one GPU, the one
+    with least where ranks differ: free before the weights, the weights, the graphs of all phases, free at the end."""
 
     max_total_tokens: int
     max_running_requests: int | None = None
     context_length: int | None = None
     available_gb: float | None = None
+    free_at_start_gb: float | None = None
+    weights_gb: float | None = None
+    graphs_gb: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
