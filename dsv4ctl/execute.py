@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from dsv4ctl import record, store, systemd
+from dsv4ctl import ending, record, settle, shm, store, systemd
+from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Phase, RunState, Unit
 from dsv4ctl.plan import DOWN, Disable, Enable, Keep, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
@@ -31,7 +32,14 @@ class Seen:
     state: RunState | None
 
 
-Tell: TypeAlias = Callable[[Doing | Seen], None]
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What a step that takes time waits for, in words."""
+
+    words: str
+
+
+Tell: TypeAlias = Callable[[Doing | Seen | Waits], None]
 
 
 def carry_out(host: Host, steps: Iterable[Step], tell: Tell) -> None:
@@ -62,8 +70,19 @@ def one(host: Host, step: Step, tell: Tell) -> None:
             systemd.disable(step.unit)
         case Keep():
             host.store.keep(step.release)
+        case EndTree():
+            ending.end(step.tree, host.clock, step.term_s, lambda now: tell(Waits(_ending_words(now))))
+        case AwaitGpus():
+            settle.await_gpus(step, host.clock, lambda text: tell(Waits(text)))
+        case RemoveSegment():
+            shm.remove(step.segment)
         case _:
             assert_never(step)
+
+
+def _ending_words(now: ending.Ending) -> str:
+    pids = ", ".join(str(identity.pid) for identity in now.left[:6]) + (", …" if len(now.left) > 6 else "")
+    return f"{'killed' if now.killed else 'told to end'}, {len(now.left)} left: pid {pids}" if now.left else "gone"
 
 
 def name_of(unit: str) -> str:

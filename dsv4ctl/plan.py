@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dsv4ctl import free
+from dsv4ctl.free import Found, FreeStep
 from dsv4ctl.model import ActiveState, HostView, Instance, LoadState, PortView, Release, Role, Unit
 from dsv4ctl.problems import PortTaken, Problem
 
@@ -15,6 +17,9 @@ INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances/"
 
 # The router stops first so that nothing new comes in; a prefill outlives the decode that pulls KV from it.
 STOP_ORDER = (Role.ROUTER, Role.SERVER, Role.DECODE, Role.PREFILL)
+
+# For a plan of which nothing is known but our own units.
+NOBODY = Found()
 
 UP = frozenset({ActiveState.ACTIVE, ActiveState.ACTIVATING, ActiveState.RELOADING, ActiveState.REFRESHING})
 DOWN = frozenset({ActiveState.INACTIVE, ActiveState.FAILED})
@@ -94,13 +99,14 @@ class Keep:
     reason: str
 
 
-Step: TypeAlias = WriteFile | RemoveFile | Reload | ResetFailed | Stop | Start | Enable | Disable | Keep
+Step: TypeAlias = WriteFile | RemoveFile | Reload | ResetFailed | Stop | Start | Enable | Disable | Keep | FreeStep
 
 
-def deploy(release: Release, view: HostView) -> tuple[Step, ...]:
-    """The steps that make the host match `release`; empty when it does.
+def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Step, ...]:
+    """The steps that make the host match `release`; empty when it does. `found`: who holds what it needs.
 
-    Files first (the old instance still serves meanwhile), then stops, then starts, then what makes it last.
+    Files first (the old instance still serves meanwhile), then stops, then what frees ports and GPUs, then starts, then
+    what makes it last.
     """
     stale = _stale_units(release, view)
     writes = tuple(_writes(release, view))
@@ -114,6 +120,7 @@ def deploy(release: Release, view: HostView) -> tuple[Step, ...]:
         *removals,
         *_reload(release, view, any_file=any(_is_unit(s.path) for s in touched)),
         *_stops(changed, view),
+        *(_frees(changed, found) if changed else ()),
         *_resets(changed, view),
         *(Start(instance=i, reason=_why_start(i, view)) for i in changed),
         *_enables(release, view),
@@ -122,17 +129,29 @@ def deploy(release: Release, view: HostView) -> tuple[Step, ...]:
     )
 
 
-def refusals(release: Release, view: HostView) -> tuple[Problem, ...]:
-    """Why the host cannot take `release` now: every port that an instance to be started needs and somebody else holds.
+def to_start(release: Release, view: HostView) -> tuple[Instance, ...]:
+    """The instances that a deploy would start: what they need must be free."""
+    return tuple(i for i in release.instances if not _runs(i, view) and not _starting(i, view))
 
-    A holder inside a unit of ours does not count: that unit is stopped by the plan, or is the instance itself.
+
+def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Problem, ...]:
+    """Why the host cannot take `release` now: whatever an instance to be started needs and somebody else keeps.
+
+    A holder inside a unit of ours does not count: that unit is stopped by the plan, or is the instance itself; nor does
+    a stray that the plan ends.
     """
-    changed = (i for i in release.instances if not _runs(i, view))
-    return tuple(
-        _taken(instance, job, view.ports[port])
-        for instance in changed
-        for job, port in instance.ports
-        if port in view.ports and _blocked_by_others(view.ports[port], view)
+    changed = tuple(i for i in release.instances if not _runs(i, view))
+    named = {port for suspect in found.blame.suspects if free.stands(suspect) for port in suspect.ports}
+    ours = {u.name for u in _our_services(view) if u.active not in DOWN}
+    return (
+        *free.refusals(found),
+        *free.unfit(to_start(release, view), found.gpus),
+        *(
+            _taken(instance, job, view.ports[port])
+            for instance in changed
+            for job, port in instance.ports
+            if port in view.ports and port not in named and free.blocking(view.ports[port], ours, found.ended)
+        ),
     )
 
 
@@ -191,6 +210,10 @@ def _stops(changed: tuple[Instance, ...], view: HostView) -> Iterator[Stop]:
         unit = view.units.get(instance.unit)
         if unit is not None and unit.active not in DOWN and not _starting(instance, view):
             yield Stop(unit=instance.unit, reason="the configuration changed")
+
+
+def _frees(changed: tuple[Instance, ...], found: Found) -> tuple[FreeStep, ...]:
+    return (*free.ends(found), *free.segments(found), *free.awaits(changed, found))
 
 
 def _resets(changed: tuple[Instance, ...], view: HostView) -> Iterator[ResetFailed]:
@@ -269,13 +292,6 @@ def _stop_rank(unit: str, instances: tuple[Instance, ...]) -> int:
 
 def _is_unit(path: str) -> bool:
     return path.startswith(UNIT_FOLDER)
-
-
-def _blocked_by_others(port: PortView, view: HostView) -> bool:
-    """Our own units' holders go away with them; what remains blocks."""
-    ours = {u.name for u in _our_services(view) if u.active not in DOWN}
-    foreign = [h for h in port.holders if h.unit not in ours]
-    return bool(port.blocked) and (bool(foreign) or not port.holders)
 
 
 def _taken(instance: Instance, job: str, port: PortView) -> PortTaken:

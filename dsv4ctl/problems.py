@@ -72,6 +72,12 @@ class LeftOver(Problem):
     status = Status.LEFT_OVER
 
 
+class ForeignHolder(Problem):
+    """Somebody who may not be ended holds what is needed."""
+
+    status = Status.FOREIGN
+
+
 class Busy(Problem):
     """Another dsv4ctl holds the lock."""
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
+from dsv4ctl.blame import words
 from dsv4ctl.findings import Check, Proof, Row, Status
+from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.model import Phase, RunState, Unit
 from dsv4ctl.plan import (
     INSTANCE_FOLDER,
@@ -130,6 +132,12 @@ def _gpu_memory(row: Row) -> str:
     return "-" if row.gpu_used_bytes is None else f"{row.gpu_used_bytes / GIB:.1f} GiB on {len(row.gpus)}"
 
 
+def _and_more(step: EndTree) -> str:
+    count = len(step.tree.members) - 1
+    unit = f", by its unit {step.tree.unit}" if step.tree.unit else ""
+    return (f" and {count} more of its tree" if count else "") + unit
+
+
 def _what(step: Step) -> str:
     match step:
         case WriteFile():
@@ -150,5 +158,11 @@ def _what(step: Step) -> str:
             return f"disable {step.unit}"
         case Keep():
             return f"keep release {step.release.digest}"
+        case EndTree():
+            return f"end {words.who(step.tree.root)}{_and_more(step)}"
+        case AwaitGpus():
+            return f"wait for the memory of GPU {', '.join(str(index) for index, _ in step.gpus)}"
+        case RemoveSegment():
+            return f"remove {step.segment.path}"
         case _:
             assert_never(step)

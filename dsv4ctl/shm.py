@@ -5,26 +5,16 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dsv4ctl import census, procs
+from dsv4ctl.blame.scene import Segment
 
 FOLDER = Path("/dev/shm")  # noqa: S108 -- looked at, and no file is made there
 
 # As SGLang, torch, NCCL and multiprocessing name them. Those with a pid in their name say who made them.
 _ENGINES = re.compile(r"(?:sgl|sglang)_|sem\.mp-|psm_|torch_\d|nccl-")
 _CREATOR = re.compile(r"(?:sgl_shm_mq|sglang_shm|torch)_(?P<pid>[1-9]\d{0,6})_")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A file in /dev/shm that an engine's dead process left. `inode` tells it from a later one of the same name."""
-
-    path: str
-    uid: int
-    size_bytes: int
-    inode: int
 
 
 def leftovers(uids: Iterable[int], folder: Path = FOLDER) -> tuple[Segment, ...]:

@@ -3,13 +3,14 @@
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 from dsv4ctl import child
+from dsv4ctl.clock import RealClock, until
 from dsv4ctl.model import ActiveState, LoadState, Unit
 from dsv4ctl.problems import CannotRun, Problem
 
@@ -23,6 +24,11 @@ PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,ControlGroup,StatusText,Result,ExecMainCode,"
     "ExecMainStatus,NRestarts,StateChangeTimestampMonotonic,NeedDaemonReload,FragmentPath,DropInPaths"
 )
+
+MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+# A failed scope is forgotten at once, so that the next of the same name can be made.
+COLLECT = "inactive-or-failed"
+ADOPT_LIMIT_S = 5.0
 
 # ExecMainCode is si_code of waitid(2); the words are those of `systemctl status`.
 EXIT_CODES = {0: "", 1: "exited", 2: "killed", 3: "dumped", 4: "trapped", 5: "stopped", 6: "continued"}
@@ -131,6 +137,38 @@ def start(unit: str, *, block: bool = False, timeout_s: float = JOB_TIMEOUT_S) -
 def stop(unit: str, *, block: bool = False, timeout_s: float = JOB_TIMEOUT_S) -> None:
     """Stop a unit; when `block`, until it is down. One that systemd does not know is down. Raises CannotRun."""
     _job("stop", unit, *_blocking(block=block), timeout_s=timeout_s, unknown_is_fine=True)
+
+
+def kill(unit: str) -> None:
+    """SIGKILL to every process of a unit, by its cgroup. One that is gone already is no error. Raises CannotRun."""
+    try:
+        _systemctl("kill", "--signal=KILL", unit, timeout_s=JOB_TIMEOUT_S)
+    except CannotRun as error:
+        if not any(word in str(error) for word in ("not loaded", "No unit", "no main", "No matching processes")):
+            raise
+
+
+def adopt(scope: str, pids: Sequence[int], *, description: str) -> None:
+    """Move living processes into a new transient scope, out of whatever they are in. Raises CannotRun.
+
+    Needs the system bus (`busctl`); the scope ends with its last process.
+    """
+    properties = ("3", "PIDs", "au", str(len(pids)), *map(str, pids), "Description", "s", description)
+    words = (
+        *MANAGER,
+        "StartTransientUnit",
+        "ssa(sv)a(sa(sv))",
+        scope,
+        "fail",
+        *properties,
+        "CollectMode",
+        "s",
+        COLLECT,
+        "0",
+    )
+    child.run(["busctl", "--quiet", "call", *words], timeout_s=SHOW_TIMEOUT_S)
+    # The answer says that a job is queued; the processes have moved when it is done.
+    until(lambda: show((scope,))[scope].active is not ActiveState.ACTIVATING or None, RealClock(), ADOPT_LIMIT_S, 0.01)
 
 
 def reset_failed(unit: str) -> None:

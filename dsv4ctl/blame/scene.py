@@ -54,6 +54,16 @@ class Request:
     evict: frozenset[Identity] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A file in /dev/shm that an engine's dead process left. `inode` tells it from a later one of the same name."""
+
+    path: str
+    uid: int
+    size_bytes: int
+    inode: int
+
+
 class Verdict(StrEnum):
     """What a holder is. Only OURS and STRAY are ended, and FOREIGN ones that were named; UNKNOWN counts as FOREIGN."""
 

@@ -1,0 +1,60 @@
+"""Holders in words: who it is, where it runs, since when, what it holds, and what to type about it."""
+
+from datetime import UTC, datetime
+
+from dsv4ctl import cgroups
+from dsv4ctl.blame.gpus import busy, unattributed
+from dsv4ctl.blame.scene import GpuHold, Suspect, Verdict
+from dsv4ctl.model import Gpu, Process
+from dsv4ctl.quantity import bytes_text
+
+
+def who(process: Process) -> str:
+    """`pid 4711 (python3, user root, login session 3, since 2026-11-29 18:02:11)`."""
+    since = datetime.fromtimestamp(process.started_at, UTC).astimezone()
+    place = cgroups.place(process.cgroup)
+    parts = [process.comm, f"user {process.user}", *([place] if place else []), f"since {since:%Y-%m-%d %H:%M:%S}"]
+    return f"pid {process.pid} ({', '.join(parts)})"
+
+
+def suspect(found: Suspect) -> str:
+    """A holder, what it holds, and why it is what it is called."""
+    name = who(found.process) if found.process else f"a process{f' of {found.place}' if found.place else ''}"
+    holds = " and ".join(found.holds) or "holds nothing that was asked for"
+    return f"{name} {holds}: {found.signs[0]}" if found.signs else f"{name} {holds}"
+
+
+def advice(found: Suspect) -> str:
+    """What to type to get rid of a holder that is not ended by itself."""
+    process = found.process
+    if process is None:
+        return "run it as root" if found.verdict is Verdict.UNKNOWN else ""
+    if container := cgroups.container_of(process.cgroup):
+        return f"{container.engine} stop {container.name}"
+    if found.verdict is Verdict.PROTECTED:
+        return f"look at it with `ps -o pid,ppid,user,args -p {process.pid}`, and end what it serves by its own means"
+    unit = cgroups.unit_of(process.cgroup)
+    stop = f"systemctl stop {unit}   or   " if unit.endswith(".service") else ""
+    return f"{stop}the same command with --evict {process.pid}"
+
+
+def gpu(seen: Gpu, holds: tuple[GpuHold, ...]) -> str:
+    """Why a GPU is not free, and who is on it: `GPU 0: 71.2 GiB in use: pid …`; '' when it is idle."""
+    why = busy(seen)
+    if not why:
+        return ""
+    on_it = [hold for hold in holds if hold.uuid == seen.uuid]
+    named = [f"{who(h.process)}{_much(h)}" for h in on_it if h.believed and h.process]
+    doubted = [_doubted(h) for h in on_it if not h.believed]
+    nobody = [said for said in (unattributed(seen),) if said]
+    return f"GPU {seen.index}: {'; '.join((why, *named, *nobody, *doubted))}"
+
+
+def _much(hold: GpuHold) -> str:
+    return "" if hold.used_bytes is None else f" with {bytes_text(hold.used_bytes)}"
+
+
+def _doubted(hold: GpuHold) -> str:
+    if hold.process is None or f"pid {hold.pid}" in hold.words:
+        return hold.words
+    return f"{who(hold.process)} {hold.words}"

@@ -1,0 +1,127 @@
+"""What must be free -> the steps that free it, and what stands against them. Pure, and a part of plan."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dsv4ctl.blame import Blame, GpuHold, Segment, Suspect, Tree, Verdict, gpus, words
+from dsv4ctl.model import Gpu, GpuView, Identity, Instance, PortView, Process
+from dsv4ctl.problems import ForeignHolder, GpuProblem, Problem
+from dsv4ctl.quantity import bytes_text
+
+# A killed process's memory comes back when the driver has taken its contexts down, which takes minutes on a bad day.
+DRIVER_S = 120.0
+# An idle engine ends in 2 to 6 s of SIGTERM, one that waits for a hung scheduler in 19 s.
+TERM_S = 25.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTree:
+    """End a stray: TERM to its root, `term_s` to heed it, KILL to whatever is left of it, until nothing is."""
+
+    tree: Tree
+    term_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitGpus:
+    """Wait until GPUs, by index and UUID, are back at their idle memory in two successive reads."""
+
+    gpus: tuple[tuple[int, str], ...]
+    limit_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveSegment:
+    """Remove a file of a dead engine's from /dev/shm."""
+
+    segment: Segment
+    reason: str
+
+
+FreeStep = EndTree | AwaitGpus | RemoveSegment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Who was found on what must be free. `holds`: all that the driver and the device nodes say, believed or not."""
+
+    blame: Blame = field(default_factory=Blame)
+    gpus: GpuView = field(default_factory=GpuView)
+    holds: tuple[GpuHold, ...] = ()
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def ended(self) -> frozenset[Identity]:
+        """Whom the steps end."""
+        return self.blame.ended
+
+    def busy(self, uuids: Iterable[str]) -> tuple[Gpu, ...]:
+        """Those of some GPUs that are not idle."""
+        wanted = frozenset(uuids)
+        return tuple(gpu for gpu in self.gpus.gpus if gpu.uuid in wanted and gpus.busy(gpu))
+
+
+def ends(found: Found, *, term_s: float = TERM_S) -> tuple[EndTree, ...]:
+    """End every stray, one step a tree."""
+    return tuple(EndTree(tree=tree, term_s=term_s, reason=_why(tree)) for tree in found.blame.trees)
+
+
+def segments(found: Found) -> tuple[RemoveSegment, ...]:
+    """Remove every leftover of /dev/shm."""
+    why = "the process that made it is dead, and nobody uses it"
+    return tuple(RemoveSegment(segment=s, reason=f"{bytes_text(s.size_bytes)}; {why}") for s in found.segments)
+
+
+def awaits(instances: Iterable[Instance], found: Found, *, limit_s: float = DRIVER_S) -> tuple[AwaitGpus, ...]:
+    """Wait for the GPUs of instances that are about to start and whose memory is in use now."""
+    named = {uuid: index for i in instances for index, uuid in zip(i.gpus, i.gpu_uuids, strict=False)}
+    waiting = tuple((gpu.index, gpu.uuid) for gpu in found.busy(named))
+    if not waiting:
+        return ()
+    reason = "; ".join(filter(None, (gpus.busy(gpu) for gpu in found.busy(named))))
+    return (AwaitGpus(gpus=waiting, limit_s=limit_s, reason=reason),)
+
+
+def refusals(found: Found) -> tuple[Problem, ...]:
+    """Every holder of what is asked for that is not ours and may not be ended."""
+    return tuple(refused(suspect) for suspect in found.blame.suspects if stands(suspect))
+
+
+def stands(suspect: Suspect) -> bool:
+    """Whether a holder stays where it is, come what is planned."""
+    return suspect.verdict not in (Verdict.OURS, Verdict.STRAY) and not suspect.evicted
+
+
+def refused(suspect: Suspect) -> ForeignHolder:
+    """The refusal because of one holder."""
+    what = [f"port {port}" for port in sorted(suspect.ports)]
+    what += ["GPUs" if len(suspect.gpus) > 1 else "a GPU"] if suspect.gpus else []
+    taken = " and ".join(what) or "it"
+    return ForeignHolder(f"cannot free {taken}: {words.suspect(suspect)}", hint=words.advice(suspect))
+
+
+def unfit(instances: Iterable[Instance], view: GpuView) -> Iterator[Problem]:
+    """What is wrong with the GPUs of instances that are about to start, memory aside."""
+    for instance in instances:
+        named = dict(zip(instance.gpus, instance.gpu_uuids, strict=False))
+        if named and view != GpuView() and (why := gpus.missing(view, named)):
+            yield GpuProblem(f"cannot start {instance.unit}: {why}", hint="nvidia-smi -L, then dsv4ctl deploy")
+
+
+def blocking(port: PortView, ours: Iterable[str], ended: frozenset[Identity]) -> bool:
+    """Whether a port stays taken once our own units are stopped and the strays have ended."""
+    units = frozenset(ours)
+    left = [h for h in port.holders if h.unit not in units and not _goes(h.processes, ended)]
+    return bool(port.blocked) and (bool(left) or not port.holders)
+
+
+def _goes(processes: Iterable[Process], ended: frozenset[Identity]) -> bool:
+    there = [process.identity for process in processes]
+    return bool(there) and all(identity in ended for identity in there)
+
+
+def _why(tree: Tree) -> str:
+    holds = ", ".join(tree.holds[:4]) or "it is left of an engine whose main process has ended"
+    return f"{holds}; {tree.signs[0]}" if tree.signs else holds

@@ -1,0 +1,118 @@
+"""Host -> who holds what must be free: processes, sockets, GPUs and /dev/shm, in one look. Changes nothing."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dsv4ctl import blame, census, gpus, procs, shm, sockets
+from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect
+from dsv4ctl.blame import gpus as memory
+from dsv4ctl.blame.gpus import Proofs
+from dsv4ctl.free import Found
+from dsv4ctl.model import Gpu, GpuView, Identity, Process
+from dsv4ctl.problems import Problem
+
+# What an engine's processes are files of, whatever they call themselves. One of another name is looked at when it holds
+# something that was asked for.
+INTERPRETERS = ("python", "pypy", "sglang")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What shall be free: ports, GPUs by UUID, and with `everything` all that engines hold. `evict` are pids.
+
+    `units`: the names of our own units; `users`: whose leftovers in /dev/shm are ours, by user id.
+    """
+
+    ports: frozenset[int] = frozenset()
+    gpus: frozenset[str] = frozenset()
+    everything: bool = False
+    evict: tuple[int, ...] = ()
+    units: frozenset[str] = frozenset()
+    users: frozenset[int] = frozenset()
+
+
+def look(wanted: Wanted, view: GpuView | None = None) -> Found:
+    """Look at the host and judge. `view`: the GPUs as they were read just now, else they are read when wanted.
+
+    Raises Problem for an --evict that names nobody, and what the rim raises.
+    """
+    processes = census.everything()
+    seen = view if view is not None else _read(wanted)
+    holds = gpu_holds(seen, processes, wanted.gpus)
+    scene = _scene(wanted, processes, holds)
+    request = Request(
+        ports=wanted.ports,
+        gpus=wanted.gpus,
+        everything=wanted.everything,
+        evict=frozenset(_named(pid, processes) for pid in wanted.evict),
+    )
+    return Found(
+        blame=_with_commands(blame.blame(scene, request)),
+        gpus=seen,
+        holds=holds,
+        segments=shm.leftovers(wanted.users) if wanted.users and os.geteuid() == 0 else (),
+    )
+
+
+def gpu_holds(view: GpuView, processes: Mapping[int, Process], uuids: frozenset[str]) -> tuple[GpuHold, ...]:
+    """Who is on every GPU by the driver's list, and by open device nodes where it names nobody for one of `uuids`."""
+    listed = {process.pid for gpu in view.gpus for process in gpu.processes}
+    own = census.first_pid_namespace()
+    proofs = Proofs(processes=processes, nodes=census.device_users(listed & processes.keys()), own_pids=own)
+    found = tuple(hold for gpu in view.gpus for hold in memory.holds(gpu, proofs))
+    silent = [gpu for gpu in view.gpus if gpu.uuid in uuids and memory.unattributed(gpu)]
+    return (*found, *_by_device(silent, processes, own_pids=own)) if silent else found
+
+
+def units_of(names: Iterable[str]) -> frozenset[str]:
+    """Our units among names of units."""
+    return frozenset(name for name in names if name.startswith("dsv4-") and name.endswith(".service"))
+
+
+def _by_device(silent: list[Gpu], processes: Mapping[int, Process], *, own_pids: bool) -> tuple[GpuHold, ...]:
+    candidates = [pid for pid, process in processes.items() if not process.kernel]
+    proofs = Proofs(processes=processes, nodes=census.device_users(candidates), own_pids=own_pids)
+    return tuple(hold for gpu in silent for hold in memory.by_device(gpu, proofs))
+
+
+def _read(wanted: Wanted) -> GpuView:
+    return gpus.read() if wanted.gpus or wanted.everything else GpuView()
+
+
+def _scene(wanted: Wanted, processes: Mapping[int, Process], holds: tuple[GpuHold, ...]) -> Scene:
+    holding = {hold.pid for hold in holds if hold.believed}
+    likely = {pid for pid, process in processes.items() if _may_be_an_engine(process)}
+    on_ports = sockets.holders_on(wanted.ports)
+    holding |= {process.pid for holder in on_ports for process in holder.processes}
+    environments = {pid: name for pid in likely | holding if (name := census.environment_of(pid))}
+    marked = frozenset(pid for pid in likely | holding if "DSV4CTL_INSTANCE" in procs.environment(pid))
+    engines = environments.keys() | marked
+    return Scene(
+        processes=processes,
+        self_pid=os.getpid(),
+        listeners=sockets.holders_on(wanted.ports, engines) if engines else on_ports,
+        holds=holds,
+        environments=environments,
+        marked=marked,
+        units=wanted.units,
+    )
+
+
+def _may_be_an_engine(process: Process) -> bool:
+    return process.executable.rpartition("/")[2].startswith(INTERPRETERS)
+
+
+def _named(pid: int, processes: Mapping[int, Process]) -> Identity:
+    if pid not in processes:
+        raise Problem(f"cannot evict pid {pid}: there is no such process", hint="dsv4ctl who")
+    return processes[pid].identity
+
+
+def _with_commands(found: Blame) -> Blame:
+    """The same with command lines, for people only and after everything has been decided."""
+    return replace(found, suspects=tuple(map(_with_command, found.suspects)))
+
+
+def _with_command(suspect: Suspect) -> Suspect:
+    return replace(suspect, process=census.with_command(suspect.process)) if suspect.process else suspect

@@ -1,0 +1,56 @@
+"""Waits until GPUs are back at their idle memory: the driver takes its time after the last process is gone."""
+
+from collections.abc import Callable
+
+from dsv4ctl import census, gpus, inquiry
+from dsv4ctl.blame import gpus as memory
+from dsv4ctl.blame import words
+from dsv4ctl.clock import Clock
+from dsv4ctl.free import AwaitGpus
+from dsv4ctl.model import GpuView
+from dsv4ctl.problems import GpuProblem
+
+READ_EVERY_S = 0.5
+# A reading lags behind the driver, so one alone proves nothing once memory was in use.
+READS = 2
+
+
+def await_gpus(step: AwaitGpus, clock: Clock, tell: Callable[[str], None]) -> float:
+    """Wait for the GPUs of a step; returns the seconds waited.
+
+    Raises GpuProblem naming GPU, bytes and processes when they are not idle within the step's limit: memory that no
+    longer changes is not free for that.
+    """
+    began, idle_reads = clock.now(), 0
+    while True:
+        view = gpus.read()
+        why = not_idle(view, step)
+        idle_reads = 0 if why else idle_reads + 1
+        waited = clock.now() - began
+        if idle_reads >= READS:
+            return waited
+        if why and waited >= step.limit_s:
+            raise GpuProblem(
+                f"cannot take {_names(step)}: after {waited:.0f} s " + "; ".join(why),
+                hint="dsv4ctl who gpu:" + str(step.gpus[0][0]),
+            )
+        if why:
+            tell(f"waiting for the driver, at most {max(0.0, step.limit_s - waited):.0f} s more: {'; '.join(why)}")
+        clock.sleep(READ_EVERY_S if why else READ_EVERY_S / 5)
+
+
+def not_idle(view: GpuView, step: AwaitGpus) -> tuple[str, ...]:
+    """Why GPUs are not idle, one line each with who is on it; () when all are."""
+    if why := memory.missing(view, dict(step.gpus)):
+        return (why,)
+    wanted = frozenset(uuid for _, uuid in step.gpus)
+    busy = [gpu for gpu in view.gpus if gpu.uuid in wanted and memory.busy(gpu)]
+    if not busy:
+        return ()
+    holds = inquiry.gpu_holds(view, census.everything(), wanted)
+    return tuple(words.gpu(gpu, holds) for gpu in busy)
+
+
+def _names(step: AwaitGpus) -> str:
+    numbers = ", ".join(str(index) for index, _ in step.gpus)
+    return f"GPU{'s' if len(step.gpus) > 1 else ''} {numbers}"
