@@ -11,8 +11,10 @@ from dsv4ctl.model import ActiveState, Instance, Phase, RunState, Unit
 from dsv4ctl.plan import DOWN, Disable, Enable, Keep, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 from dsv4ctl.problems import NotReady, Problem
 
-# One `systemctl show` takes 7-9 ms; twenty looks a second find readiness within the 150 ms that a deploy may add.
-LOOK_EVERY_S = 0.05
+# One `systemctl show` takes 7-9 ms. Near the end of a start looks are so close that readiness is found at once; before
+# that, for up to an hour, they must not cost the engine a part of a core.
+LOOK_EVERY_S = 0.1
+LOOK_CLOSELY_S = 0.015
 # A queued start job is taken up at once; a unit that is still down after this was refused or stopped by somebody.
 TAKE_UP_S = 3.0
 
@@ -103,7 +105,7 @@ def _stop(host: Host, unit: str, tell: Tell) -> None:
     systemd.stop(unit, block=False)
     while (seen := systemd.show((unit,))[unit]).active not in DOWN:
         tell(Seen(seen, run_state(host, name_of(unit))))
-        host.clock.sleep(LOOK_EVERY_S)
+        host.clock.sleep(LOOK_CLOSELY_S if seen.main_pid == 0 else LOOK_EVERY_S / 2)
 
 
 def _start(host: Host, instance: Instance, tell: Tell) -> None:
@@ -119,11 +121,15 @@ def _start(host: Host, instance: Instance, tell: Tell) -> None:
             return
         if _is_over(unit, before, host.clock.now() - began):
             _give_up(host, instance, (unit, state), tell)
-        host.clock.sleep(LOOK_EVERY_S)
+        host.clock.sleep(_pace_s(state))
 
 
 def _fresh(state: RunState | None, instance: Instance) -> RunState | None:
     return state if state is not None and state.digest == instance.digest else None
+
+
+def _pace_s(state: RunState | None) -> float:
+    return LOOK_CLOSELY_S if state is not None and state.phase in (Phase.WARMUP, Phase.PROOF) else LOOK_EVERY_S
 
 
 def _is_over(unit: Unit, before: Unit, waited_s: float) -> bool:
