@@ -66,6 +66,11 @@ def engine(host: Host, spec: HostSpec) -> EngineBuild:
     return host.store.cached_engine(engine_key(build)) or _with_options(build, spec.engine.environment)
 
 
+def engine_version(spec: HostSpec) -> str:
+    """The version of the engine: as configured, else as installed. Raises EngineMissing when it has no sglang."""
+    return spec.engine.version or _installed_sglang(spec.engine.python or "")[0]
+
+
 def engine_key(build: EngineBuild) -> str:
     """The key under which a build's options are remembered."""
     return f"{build.python} {build.version} {build.stamp}"

@@ -35,7 +35,8 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A plan and what came of it. `at`: seconds since the epoch; `digest`: of the instance that ran."""
+    """A plan and what came of it. `at`: seconds since the epoch; `digest`: of the instance that ran; `occupied_bytes`:
+    what others held on its fullest GPU when it started."""
 
     key: Key
     digest: str
@@ -43,6 +44,7 @@ class Mark:
     planned: Amounts
     reported: Amounts
     at: float
+    occupied_bytes: int = 0
 
 
 def planned(budget: Budget) -> Amounts:
@@ -71,9 +73,12 @@ def reported(capacity: Capacity, server_info: object) -> Amounts:
 
 
 def measured(mark: Mark) -> Measured:
-    """What the next plan of the same key takes instead of its estimates."""
+    """What the next plan of the same key takes instead of its estimates.
+
+    What was free while others held memory says nothing of a host where they do not.
+    """
     return Measured(
-        free_at_start_bytes=mark.reported.free_at_start_bytes,
+        free_at_start_bytes=None if mark.occupied_bytes else mark.reported.free_at_start_bytes,
         weights_bytes=mark.reported.weights_bytes,
         graphs_bytes=mark.reported.graphs_bytes,
     )
@@ -100,6 +105,7 @@ def load(text: str) -> Mark | None:
             planned=_amounts(said["planned"]),
             reported=_amounts(said["reported"]),
             at=float(said["at"]),
+            occupied_bytes=int(said["occupied_bytes"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -9,6 +9,7 @@ from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.figures import size_text
 from dsv4ctl.memory.gpus import Generation
 from dsv4ctl.memory.sizes import GIB, gib
+from dsv4ctl.model import Role
 from dsv4ctl.quantity import count_text
 
 # Kept free beyond what is planned for: graphs and activations are estimates, and their high ends lie 4 to 5 GiB up.
@@ -131,13 +132,12 @@ def _holds(ask: Ask) -> bool:
 def _choices(made: Budget) -> Iterator[Choice]:
     ask, flags = made.ask, made.flags
     yield _choice("mem_fraction_static", f"{flags.fraction:.2f}", _why_fraction(made))
-    yield _choice("chunked_prefill_size", str(flags.chunk_tokens), _why_chunk(made))
+    if ask.role is not Role.DECODE:
+        yield _choice("chunked_prefill_size", str(flags.chunk_tokens), _why_chunk(made))
     yield _choice("max_running_requests", str(flags.running_requests), _why_running(made))
-    yield _choice(
-        "cuda_graph_max_bs_decode",
-        str(flags.graph_batch),
-        "no batch is larger than the requests that run, and each graph takes about 40 MiB",
-    )
+    if ask.role is not Role.PREFILL:
+        why = "no batch is larger than the requests that run, and each graph takes about 40 MiB"
+        yield _choice("cuda_graph_max_bs_decode", str(flags.graph_batch), why)
     if ask.window_ratio is not None:
         yield _choice(
             "swa_full_tokens_ratio",
@@ -147,7 +147,8 @@ def _choices(made: Budget) -> Iterator[Choice]:
     elif not ask.checkpoint.model.window_from_requests:
         why = "the KV holds what is asked without shrinking the window pool, which would shorten what can be reused"
         yield _choice("swa_full_tokens_ratio", f"{defaults.WINDOW_RATIO:g}", why)
-    yield _indexer(made)
+    if ask.role is not Role.DECODE:
+        yield _indexer(made)
 
 
 def _choice(name: str, value: str, why: str) -> Choice:
@@ -164,10 +165,10 @@ def _fixed(made: Budget, running: int) -> int:
 def _why_fraction(made: Budget) -> str:
     needed, slack = verdict.gib(made.needed_slack_bytes), verdict.gib(made.slack_bytes)
     own = asked.flags(replace(made.ask, fraction=None)).fraction
-    return (
-        f"leaves {slack} GiB where {needed} are needed, by estimates that are good to {MARGIN_BYTES / GIB:.0f} GiB; "
-        f"SGLang would take {own:g} whatever the context"
-    )
+    reason = f"estimates are good to {MARGIN_BYTES / GIB:.0f} GiB"
+    if made.needed_slack_bytes + MARGIN_BYTES < _least_slack_bytes(made):
+        reason = "SGLang's own rule never leaves less than 10 GiB of such a GPU"
+    return f"leaves {slack} GiB where {needed} are needed: {reason}; SGLang would take {own:g} whatever the context"
 
 
 def _why_running(made: Budget) -> str:

@@ -1,10 +1,10 @@
 """A checked configuration and what is known of a host -> what is to be planned, one ask for each role with GPUs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dsv4ctl.memory.asked import Ask, Indexer, Measured, Speculation, Switches
+from dsv4ctl.memory.asked import Ask, Indexer, Speculation, Switches
 from dsv4ctl.memory.gpus import GpuClass
 from dsv4ctl.memory.weights import Checkpoint
 from dsv4ctl.model import HostSpec, Role, RoleShape
@@ -25,7 +25,6 @@ class Known:
     gpu: GpuClass | None
     engine_version: str
     occupied_bytes: int = 0
-    measured: Measured = field(default_factory=Measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,6 @@ def ask(spec: HostSpec, shape: RoleShape, known: Known) -> Ask | Unplanned:
         context_tokens=memory.context_length or known.checkpoint.model.longest_tokens,
         engine_version=known.engine_version,
         occupied_bytes=known.occupied_bytes,
-        measured=known.measured,
         switches=switches(dict(spec.engine.environment)),
         speculation=speculation(given),
         attention_dp=_attention_dp(given),

@@ -125,7 +125,7 @@ def _too_small(budget: Budget) -> Iterator[str]:
     ask, weights_bytes, free_bytes = budget.ask, budget.weights_bytes, budget.free_at_start_bytes
     if weights_bytes >= free_bytes:
         yield (
-            f"the weights take {gib(weights_bytes)} GiB and a {ask.gpu.name} has {gib(free_bytes)} GiB free: use more "
+            f"the weights take {gib(weights_bytes)} GiB and {ask.gpu.name} has {gib(free_bytes)} GiB free: use more "
             "ranks, or a smaller checkpoint"
         )
     elif budget.offered_bytes <= 0:
@@ -166,4 +166,4 @@ def _warnings(budget: Budget) -> Iterator[str]:
         yield f"no log of {ask.checkpoint.name} confirms its weights; they may be a fifth less or a twelfth more"
     outside = [f for f in budget.figures if f.part is Part.OUTSIDE]
     if not ask.gpu.free_known and all(f.kind != "measured" for f in outside):
-        yield f"what is free on a {ask.gpu.name} when an engine starts is not published; taken as on others"
+        yield f"what is free on {ask.gpu.name} when an engine starts is not published; taken as on others"

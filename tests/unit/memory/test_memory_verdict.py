@@ -143,7 +143,7 @@ def test_weights_above_the_gpu_want_more_ranks() -> None:
 
     assert found.certain
     assert found.reasons == (
-        "the weights take 146.1 GiB and a rtx-pro-6000 has 94.0 GiB free: use more ranks, or a smaller checkpoint",
+        "the weights take 146.1 GiB and rtx-pro-6000 has 94.0 GiB free: use more ranks, or a smaller checkpoint",
     )
     assert change(ask(tp=1)) == "--mode single-tp4"
 
@@ -187,7 +187,7 @@ def test_what_no_log_confirms_is_said() -> None:
     found = judged(gpu="b200", tp=8, checkpoint="v4-pro")
 
     assert any("no log of V4-Pro FP4 confirms its weights" in warning for warning in found.warnings)
-    assert any("what is free on a b200" in warning for warning in found.warnings)
+    assert any("what is free on b200" in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize("speculation", [None, EAGLE])
