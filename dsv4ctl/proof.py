@@ -85,12 +85,18 @@ def _alive(known: Iterable[Tree]) -> tuple[Identity, ...]:
 
 def holders_of(instance: Instance, unit: Unit) -> tuple[Holder, ...]:
     """The listeners on the instance's port that belong to the unit's own processes."""
-    return tuple(h for h in sockets.holders(instance.port) if procs.within(h.listener.cgroup, unit.cgroup))
+    return tuple(h for h in sockets.holders(instance.port) if _is_of(unit, h))
+
+
+def _is_of(unit: Unit, holder: Holder) -> bool:
+    return procs.within(holder.listener.cgroup, unit.cgroup)
 
 
 def _listener_pid(instance: Instance, unit: Unit) -> int:
-    ours = holders_of(instance, unit)
-    others = [h for h in sockets.holders(instance.port) if h not in ours]
+    # One look, for a second one sees the same process in another state.
+    holders = sockets.holders(instance.port)
+    ours = [h for h in holders if _is_of(unit, h)]
+    others = [h for h in holders if not _is_of(unit, h)]
     if others:
         raise NotReady(
             f"cannot prove {instance.unit}: {sockets.words(others[0])} answers on port {instance.port} too, or instead",
