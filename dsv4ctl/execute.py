@@ -143,13 +143,13 @@ def _give_up(host: Host, instance: Instance, last: tuple[Unit, RunState | None],
     """Stop the unit, so that systemd does not go on starting what never served, and say why."""
     unit, state = last
     _stop(host, instance.unit, tell)
-    said = state.words if state is not None and state.phase is Phase.FAILED else _in_systemds_words(unit)
+    said = state.words if state is not None and state.phase is Phase.FAILED else _in_systemds_words(unit, state)
     advice = state.advice if state is not None else ""
     raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=advice or f"dsv4ctl logs {instance.name}")
 
 
-def _in_systemds_words(unit: Unit) -> str:
-    if unit.active is ActiveState.INACTIVE:
+def _in_systemds_words(unit: Unit, state: RunState | None) -> str:
+    if unit.active is ActiveState.INACTIVE or (state is not None and state.phase is Phase.STOPPED):
         return "it was stopped by somebody else while it was starting"
     what = f"{unit.exit_code} with status {unit.exit_status}" if unit.exit_code else unit.sub
     return f"systemd says {unit.result} (main process {what}){'; ' + unit.status_text if unit.status_text else ''}"
