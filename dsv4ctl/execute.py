@@ -112,10 +112,12 @@ def _start(host: Host, instance: Instance, tell: Tell) -> None:
     """Start the unit and follow it until it is active with this instance, or it is clear that it will not be."""
     before = systemd.show((instance.unit,))[instance.unit]
     began = host.clock.now()
+    # What the supervisor of an earlier start said last still lies there; a start that is under way is followed.
+    since = 0.0 if before.active is ActiveState.ACTIVATING else host.clock.wall()
     systemd.start(instance.unit, block=False)
     while True:
         unit = systemd.show((instance.unit,))[instance.unit]
-        state = _fresh(run_state(host, instance.name), instance)
+        state = _fresh(run_state(host, instance.name), instance, since)
         tell(Seen(unit, state))
         if unit.active is ActiveState.ACTIVE:
             return
@@ -124,8 +126,9 @@ def _start(host: Host, instance: Instance, tell: Tell) -> None:
         host.clock.sleep(_pace_s(state))
 
 
-def _fresh(state: RunState | None, instance: Instance) -> RunState | None:
-    return state if state is not None and state.digest == instance.digest else None
+def _fresh(state: RunState | None, instance: Instance, since: float) -> RunState | None:
+    """The state if it is of this instance and of a start at or after `since`."""
+    return state if state is not None and state.digest == instance.digest and state.started_at >= since else None
 
 
 def _pace_s(state: RunState | None) -> float:

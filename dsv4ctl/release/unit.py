@@ -14,7 +14,7 @@ from dsv4ctl.release import folders
 from dsv4ctl.release.place import Place
 from dsv4ctl.unitfile import START_MARGIN_S, STOP_MARGIN_S
 
-# Another start would end the same way, only later. OK: a stop by a signal, which is a failure to systemd before READY=1.
+# Another start would end the same way, only later. OK is a stop by a signal: before READY=1 a failure in systemd's eyes.
 FINAL = (SuperviseExit.OK, SuperviseExit.USAGE, SuperviseExit.PORT, SuperviseExit.MISSING, SuperviseExit.PROOF)
 # Where root's own shell looks; a unit has nothing of it.
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
