@@ -1,12 +1,15 @@
 """The engine's output: passed on to the journal byte by byte without the key, and heard for what it tells."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dsv4ctl.clock import Clock
-from dsv4ctl.engine import log, troubles
+from dsv4ctl.engine import log, memory_lines, troubles
 from dsv4ctl.engine.log import Event, Progress, TroubleSeen
+from dsv4ctl.engine.memory_lines import Rank
 from dsv4ctl.engine.troubles import Trouble
+from dsv4ctl.model import Capacity
 from dsv4ctl.supervise.journal import Journal
 from dsv4ctl.supervise.redact import Redactor
 
@@ -31,6 +34,7 @@ class Hearing:
         self._journal, self._clock = journal, clock
         self._redactor = Redactor(key)
         self._rest = b""
+        self._ranks: Mapping[str, Rank] = {}
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._troubles: deque[tuple[float, Trouble]] = deque(maxlen=KEPT_TROUBLES)
 
@@ -61,6 +65,10 @@ class Hearing:
             return found.cause, found.advice
         return self._last_words(), ""
 
+    def with_memory(self, capacity: Capacity) -> Capacity:
+        """A capacity with what the log told of memory."""
+        return memory_lines.told(self._ranks, capacity)
+
     def refusal(self) -> str:
         """The line with which the engine refused its arguments, as argparse writes it: `PROGRAM: error: WHY`."""
         refusals = [line for line in self._lines if ": error: " in line]
@@ -68,6 +76,7 @@ class Hearing:
 
     def _events(self, lines: list[str]) -> list[Event]:
         self._lines.extend(lines)
+        self._ranks = memory_lines.heard(self._ranks, lines)
         events = [event for line in lines if (event := log.parse_line(line)) is not None]
         now = self._clock.now()
         self._troubles.extend((now, event.trouble) for event in events if isinstance(event, TroubleSeen))

@@ -169,7 +169,7 @@ class Loading:
     def _ready(self, looked: Looked) -> Ready | None:
         if not looked.ours:
             return None
-        capacity = self._capacity or Capacity(max_total_tokens=0)
+        capacity = self._run.hearing.with_memory(self._capacity or Capacity(max_total_tokens=0))
         return Ready(replace(capacity, context_length=self._proving.context_length))
 
     def _died(self, end: End) -> Failed:
