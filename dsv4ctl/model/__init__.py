@@ -1,8 +1,8 @@
 """The words of the house as frozen values. Knows nothing: no room is imported, nothing needs a clock or a file."""
 
 from dsv4ctl.model.asked import EngineSpec, HostSpec, Limits, MemorySpec, Mode, Role, RoleShape
-from dsv4ctl.model.machine import EngineBuild, Gpu, GpuProcess, GpuView, Machine
-from dsv4ctl.model.release import Instance, Release, RenderedFile
+from dsv4ctl.model.machine import EngineBuild, Gpu, GpuProcess, GpuView, Machine, Numa, NumaNode
+from dsv4ctl.model.release import Binding, Instance, Release, RenderedFile
 from dsv4ctl.model.seen import (
     ActiveState,
     Capacity,
@@ -22,6 +22,7 @@ from dsv4ctl.model.seen import (
 
 __all__ = [
     "ActiveState",
+    "Binding",
     "Capacity",
     "EngineBuild",
     "EngineSpec",
@@ -40,6 +41,8 @@ __all__ = [
     "Machine",
     "MemorySpec",
     "Mode",
+    "Numa",
+    "NumaNode",
     "Phase",
     "PortView",
     "Process",

@@ -43,6 +43,27 @@ class GpuView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """A NUMA node and its CPUs, ascending; a node of memory only has none."""
+
+    node: int
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numa:
+    """The NUMA nodes of this host. `usable`: those on which the kernel gives us memory.
+
+    `near`: PCI address of a GPU -> the nodes that it is near to. None: the firmware does not tell; several: it names more
+    than one, and the first of them is as wrong as any.
+    """
+
+    nodes: tuple[NumaNode, ...] = ()
+    usable: frozenset[int] = frozenset()
+    near: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineBuild:
     """An engine environment as found: its interpreter, its version, and the option strings of its own --help.
 
@@ -68,3 +89,4 @@ class Machine:
     reserved_ports: frozenset[int] = frozenset()
     supervisor: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
+    numa: Numa = field(default_factory=Numa)

@@ -6,6 +6,14 @@ from dsv4ctl.model.asked import Limits, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A NUMA node and its CPUs, to which a unit is bound: threads and memory together, or not at all."""
+
+    node: int
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """A role placed on this host; one unit each. `digest` is over everything else that reaches the engine."""
 
@@ -27,6 +35,7 @@ class Instance:
     api_key_file: str | None
     secrets_file: str | None
     limits: Limits
+    binding: Binding | None = None
     digest: str = ""
 
     @property
