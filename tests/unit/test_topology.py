@@ -23,7 +23,7 @@ def tree(folder: Path, nodes: dict[int, str], **devices: str) -> Path:
         number, _, local = said.partition(" ")
         device = folder / f"bus/pci/devices/0000:{bus}:00.0"
         files = {
-            "numa_node": node,
+            "numa_node": number,
             "vendor": "0x10de",
             "class": "0x030200",
             **({"local_cpulist": local} if local else {}),
