@@ -33,7 +33,7 @@ TEXTS = {
     "engine.tool_call_parser": ("NAME", "Parser of tool calls."),
     "engine.reasoning_parser": ("NAME", "Parser of reasoning."),
     "memory.context_length": ("TOKENS", "Longest context, such as 512k."),
-    "memory.mem_fraction_static": ("FRACTION", "Share of GPU memory for weights and KV pool."),
+    "memory.mem_fraction_static": ("FRACTION", "Share of GPU memory for weights and KV pool, or auto."),
     "memory.max_total_tokens": ("TOKENS", "Size of the KV pool."),
     "memory.max_running_requests": ("COUNT", "Requests that run at once."),
     "memory.chunked_prefill_size": ("TOKENS", "Tokens of one prefill chunk; -1: no chunks."),

@@ -27,7 +27,8 @@ Tokens = Annotated[
 ]
 Chunk = Annotated[int, BeforeValidator(words.chunk)]
 Requests = Annotated[int, BeforeValidator(words.whole(1, 65536, "a number of requests"))]
-Fraction = Annotated[float, BeforeValidator(words.share(up_to_one=False))]
+# None is "auto", as in the model.
+AutoFraction = Annotated[float | None, BeforeValidator(words.or_auto(words.share(up_to_one=False)))]
 Ratio = Annotated[float, BeforeValidator(words.share(up_to_one=True))]
 UpToADay = Annotated[int, BeforeValidator(words.duration(1, _DAY))]
 UpToAnHour = Annotated[int, BeforeValidator(words.duration(1, 3600))]
@@ -76,7 +77,7 @@ class MemoryTable(Table):
     """[memory]"""
 
     context_length: Tokens | None = None
-    mem_fraction_static: Fraction | None = None
+    mem_fraction_static: AutoFraction = None
     max_total_tokens: Tokens | None = None
     max_running_requests: Requests | None = None
     chunked_prefill_size: Chunk | None = None

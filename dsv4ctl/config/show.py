@@ -48,6 +48,8 @@ def _value(spec: HostSpec, key: str) -> Value:
             return list(secret.args_shown(spec.engine.args))
         case ["limits", name]:
             value: Value = getattr(spec.limits, name if name == "starts" else f"{name}_s")
+        case ["memory", "mem_fraction_static"]:
+            value = spec.memory.mem_fraction_static or "auto"
         case ["engine" | "memory" as table, name]:
             value = getattr(getattr(spec, table), name)
         case [name]:

@@ -90,6 +90,20 @@ def share(*, up_to_one: bool) -> Callable[[object], float]:
     return fraction
 
 
+def or_auto(read: Callable[[object], float]) -> Callable[[object], float | None]:
+    """A reader of what `read` reads, or of "auto", which is None."""
+
+    def number_or_auto(value: object) -> float | None:
+        if value is None or value == "auto":
+            return None
+        try:
+            return read(value)
+        except ValueError as error:
+            raise ValueError(f'{error}, or "auto"') from None
+
+    return number_or_auto
+
+
 def switch(value: object) -> bool:
     """True or false, and nothing that merely looks like it."""
     if not isinstance(value, bool):

@@ -47,7 +47,8 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySpec:
-    """SGLang's memory and batch flags; None leaves the engine its own default. Token counts and request counts."""
+    """SGLang's memory and batch flags, in tokens and requests; None leaves the engine its own default, but for the
+    fraction: there it is "auto", what the planner recommends."""
 
     context_length: int | None = None
     mem_fraction_static: float | None = None

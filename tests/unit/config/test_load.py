@@ -127,6 +127,17 @@ def test_options_win_over_the_file() -> None:
     assert spec.memory.max_running_requests == 64
 
 
+@pytest.mark.parametrize("text", [None, "", '[memory]\nmem_fraction_static = "auto"\n'])
+def test_the_fraction_is_automatic_unless_it_is_set(text: str | None) -> None:
+    assert config.load(text, {}, path="c").spec.memory.mem_fraction_static is None
+
+
+def test_an_automatic_fraction_by_option_takes_the_place_of_the_files() -> None:
+    text = "[memory]\nmem_fraction_static = 0.8\n"
+
+    assert config.load(text, {"memory.mem_fraction_static": "auto"}, path="c").spec.memory.mem_fraction_static is None
+
+
 def test_an_option_that_was_not_given_changes_nothing() -> None:
     assert load(WHOLE, port=None, engine__python=None) == load(WHOLE)
 

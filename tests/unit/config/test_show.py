@@ -24,6 +24,10 @@ def test_what_is_not_set_is_null_for_programs_and_a_dash_for_people() -> None:
     assert row("engine.model", None) == Row("engine.model", None, "-", "default")
 
 
+def test_a_fraction_that_is_not_set_is_shown_as_auto() -> None:
+    assert row("memory.mem_fraction_static") == Row("memory.mem_fraction_static", "auto", "auto", "default")
+
+
 def test_limits_are_seconds_with_the_duration_behind() -> None:
     assert row("limits.start", None) == Row("limits.start", 2400, "2400 (40m)", "default")
     assert row("limits.starts", None).text == "4"
