@@ -128,7 +128,7 @@ def test_fewer_gpus_than_ranks_are_refused(begin: Begin, build: Build) -> None:
 @pytest.mark.parametrize(
     ("words", "trouble"),
     [
-        (("--mem-fraction-static", "0.8"), "Raise --mem-fraction-static above 0.811"),
+        (("--mem-fraction-static", "0.78"), "Raise --mem-fraction-static above 0.797"),
         (("--tp-size", "1"), "torch.OutOfMemoryError: CUDA out of memory"),
     ],
 )

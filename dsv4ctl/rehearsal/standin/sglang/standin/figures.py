@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 GPU_GIB = 96.0
 # The driver's own reserve and the CUDA context are not free.
 FREE_GIB = 94.0
-# The checkpoint is 148.66 GiB, of which 3.7 GiB stand on every rank.
-WEIGHTS_GIB, REPLICATED_GIB = 148.66, 3.7
+# The routed experts in FP4 and the rest that is divided over the ranks; what stands whole on every rank.
+SHARDED_GIB, REPLICATED_GIB = 137.0625 + 5.3, 3.7
 GRAPHS_GIB = 1.24
 DEFAULT_RUNNING = 256
 # Layers: all with a sliding window, 21 compressed by 4, 20 by 128; bytes per token as the pool configurator counts.
@@ -47,10 +47,11 @@ class Figures:
         return self.free_after_pools - self.graphs_gib
 
 
-def fraction(tp: int) -> float:
+def fraction(tp: int, chunk: int, running: int | None) -> float:
     """SGLang's default of --mem-fraction-static for a GPU of this size: three digits."""
     mib = GPU_GIB * 1024
-    reserved = max(512 + 1.5 * 8192 + tp / 8 * 1024 + 2 * 256, 10 * 1024)
+    batch = min(256 if tp < 4 else 512, running or 512)
+    reserved = max(512 + 1.5 * max(chunk, 2048) + tp / 8 * 1024 + 2 * batch, 10 * 1024)
     return round((mib - reserved) / mib, 3)
 
 
@@ -61,7 +62,7 @@ def work_out(settings: "Settings") -> Figures:
     if not settings.on_gpu:
         tokens = int(settings["max_total_tokens"] or 65536)
         return Figures(weights_gib=0.0, pool_gib=0.0, graphs_gib=0.0, tokens=tokens, running=running, context=context)
-    weights = REPLICATED_GIB + (WEIGHTS_GIB - REPLICATED_GIB) / settings.tp
+    weights = REPLICATED_GIB + SHARDED_GIB / settings.tp
     budget = FREE_GIB * settings["mem_fraction_static"] - weights
     tokens = _tokens(budget, running, settings["swa_full_tokens_ratio"] or 0.1)
     graphs = 0.0 if settings["disable_cuda_graph"] or settings["disable_decode_cuda_graph"] else GRAPHS_GIB

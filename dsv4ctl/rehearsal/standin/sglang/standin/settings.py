@@ -146,7 +146,9 @@ def _resolved(values: dict[str, Any], model: Model) -> dict[str, Any]:
     made["disaggregation_mode"] = "null"
     made["max_running_requests"] = values["max_running_requests"] or figures.DEFAULT_RUNNING
     made["chunked_prefill_size"] = values["chunked_prefill_size"] or 8192
-    made["mem_fraction_static"] = values["mem_fraction_static"] or figures.fraction(values["tp_size"])
+    made["mem_fraction_static"] = values["mem_fraction_static"] or figures.fraction(
+        values["tp_size"], made["chunked_prefill_size"], values["max_running_requests"]
+    )
     if model.is_deepseek_v4:
         made["page_size"] = 256
         made["attention_backend"] = "dsv4"
