@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import dsv4ctl
-from dsv4ctl import discover, gpus, procs, record, resources, sockets, systemd
+from dsv4ctl import discover, gpus, procs, record, resources, sockets, systemd, topology
 from dsv4ctl.child import run
 from dsv4ctl.engine import options
 from dsv4ctl.host import Host
@@ -42,9 +42,11 @@ def machine(host: Host, spec: HostSpec) -> Machine:
     """
     _require_engine_and_model(spec)
     wants_gpus = any(shape.gpus for shape in spec.mode.roles)
+    view = gpus.read() if wants_gpus else GpuView()
     return Machine(
         systemd_version=systemd.version(),
-        gpus=gpus.read() if wants_gpus else GpuView(),
+        gpus=view,
+        numa=topology.read(gpu.pci_address for gpu in view.gpus),
         engine=engine(host, spec),
         ephemeral_ports=sockets.ephemeral_range(),
         reserved_ports=sockets.reserved_ports(),

@@ -6,7 +6,7 @@ from typing import Any
 
 from dsv4ctl import modes, release, resources, unitfile
 from dsv4ctl.engine import sglang
-from dsv4ctl.model import EngineBuild, EngineSpec, Gpu, GpuView, HostSpec, Machine, Release
+from dsv4ctl.model import EngineBuild, EngineSpec, Gpu, GpuView, HostSpec, Machine, Numa, NumaNode, Release
 from dsv4ctl.release import Texts
 from dsv4ctl.unitfile import Settings
 
@@ -50,12 +50,23 @@ def gpus(count: int = 8) -> GpuView:
     )
 
 
+def numa(*nodes: int, count: int = 2) -> Numa:
+    """So many NUMA nodes of 32 CPUs, and the eight GPUs near to these; without any, four each near to the first two."""
+    near = nodes or tuple(index // 4 for index in range(8))
+    return Numa(
+        nodes=tuple(NumaNode(node=node, cpus=tuple(range(32 * node, 32 * node + 32))) for node in range(count)),
+        usable=frozenset(range(count)),
+        near={gpu.pci_address: (node,) for gpu, node in zip(gpus().gpus, near, strict=True)},
+    )
+
+
 def machine(**facts: Any) -> Machine:
     """A host with eight GPUs and dsv4ctl in /opt/dsv4ctl; `facts` replace single ones."""
     usual: dict[str, Any] = {
         "systemd_version": 252,
         "gpus": gpus(),
         "engine": build(),
+        "numa": numa(),
         "supervisor": ("/opt/dsv4ctl/bin/python", "-P", "-m", "dsv4ctl.supervise"),
         "own_folders": ("/opt/dsv4ctl", "/usr"),
     }

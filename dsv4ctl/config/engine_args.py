@@ -16,7 +16,6 @@ UNSUPPORTED: Mapping[str, str] = {
     "--pp": "pipeline parallelism is not built yet: an instance has tp ranks and a GPU for each",
     "--pp-size": "pipeline parallelism is not built yet: an instance has tp ranks and a GPU for each",
     "--pipeline-parallel-size": "pipeline parallelism is not built yet: an instance has tp ranks and a GPU for each",
-    "--disaggregation-mode": "prefill and decode roles are not built yet",
     "--grpc-mode": "dsv4ctl proves an instance over HTTP, and gRPC takes its place",
     "--smg-grpc-mode": "dsv4ctl proves an instance over HTTP, and gRPC takes its place",
     "--ssl-keyfile": "dsv4ctl proves an instance over plain HTTP; let a proxy in front of it speak TLS",

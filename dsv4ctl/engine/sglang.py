@@ -8,16 +8,34 @@ from types import MappingProxyType
 from dsv4ctl.model import EngineBuild, HostSpec, Role
 from dsv4ctl.problems import BadConfig, EngineMissing
 
+HALVES = frozenset({Role.PREFILL, Role.DECODE})
+# A pair on one host hands its KV over from GPU to GPU (cuda_ipc); without it in the list UCX goes through host memory.
+UCX_TLS = "cuda_copy,cuda_ipc,tcp"
+# Both halves live here; without it each announces the first address that it finds, perhaps of another network.
+PAIR_ADDRESS = "127.0.0.1"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A role's place on this host as the engine needs to know it; `secrets_file` is set when there is an API key."""
+    """A role's place on this host as the engine needs to know it; `secrets_file` is set when there is an API key.
+
+    `gpus`: indices in PCI bus order. `may_bind`: the engine's own choice of NUMA nodes does no harm.
+    """
 
     role: Role
     tp: int
+    host: str
     port: int
-    rendezvous_port: int
+    rendezvous_port: int | None
+    bootstrap_port: int | None = None
+    gpus: tuple[int, ...] = ()
+    may_bind: bool = True
     secrets_file: str | None = None
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it prefills or decodes for another: one half of a pair."""
+        return self.role in HALVES
 
 
 Value = str | int | float | None
@@ -52,7 +70,7 @@ def _memory(name: str, *spellings: str) -> Option:
 OPTIONS: tuple[Option, ...] = (
     Option("engine.model", ("--model-path",), lambda spec, _: spec.engine.model, aliases=("--model",)),
     Option("engine.served_model_name", ("--served-model-name",), lambda spec, _: served_model_name(spec)),
-    Option("host", ("--host",), lambda spec, _: spec.host),
+    Option("host", ("--host",), lambda _, seat: seat.host),
     Option("port", ("--port",), lambda _, seat: seat.port),
     Option("mode", ("--tp-size",), lambda _, seat: seat.tp, aliases=("--tensor-parallel-size",)),
     # Only the port of the rendezvous is ours to choose: torch's TCPStore listens on every address whatever --host and
@@ -68,7 +86,15 @@ OPTIONS: tuple[Option, ...] = (
     _memory("swa_full_tokens_ratio", "--swa-full-tokens-ratio"),
     # Today the old name is the beginning of two new ones, and an engine that is given it exits with 2.
     _memory("cuda_graph_max_bs_decode", "--cuda-graph-max-bs-decode", "--cuda-graph-max-bs"),
-    Option("enable_metrics", ("--enable-metrics",), lambda spec, _: spec.enable_metrics),
+    # The proof of a pair reads in the counters of both halves that each did its part.
+    Option("enable_metrics", ("--enable-metrics",), lambda spec, seat: spec.enable_metrics or seat.is_half),
+    Option("mode", ("--disaggregation-mode",), lambda _, seat: str(seat.role) if seat.is_half else None),
+    Option(
+        "transfer.backend",
+        ("--disaggregation-transfer-backend",),
+        lambda spec, seat: spec.transfer.backend if seat.is_half else None,
+    ),
+    Option("transfer.bootstrap_port", ("--disaggregation-bootstrap-port",), lambda _, seat: seat.bootstrap_port),
     _engine("tool_call_parser", "--tool-call-parser"),
     _engine("reasoning_parser", "--reasoning-parser"),
     _engine("trust_remote_code", "--trust-remote-code"),
@@ -84,7 +110,6 @@ _ALSO_OURS = {
     "--nccl-init-addr": "internal_port",
     "--base-gpu-id": "gpus",
     "--gpu-id-step": "gpus",
-    "--disaggregation-mode": "mode",
 }
 
 
@@ -100,8 +125,8 @@ def command(spec: HostSpec, seat: Seat, build: EngineBuild) -> tuple[str, ...]:
     An option is there when the build's own --help lists exactly its string: argparse also takes beginnings of options,
     so that trying one proves nothing. Raises EngineMissing with every option and value that the build does not know.
     """
-    if seat.role is not Role.SERVER:
-        raise EngineMissing(f"cannot place a {seat.role}: only the role server can be built")
+    if seat.role is Role.ROUTER:
+        raise EngineMissing("cannot start an engine as a router: the router is a program of its own")
     if not spec.engine.model:
         raise EngineMissing("cannot start an engine: engine.model is not configured", hint="dsv4ctl init")
     if not build.options:
@@ -168,8 +193,8 @@ def _listed(known: tuple[str, ...]) -> str:
     return f"; it knows {', '.join(known)}"
 
 
-def environment(spec: HostSpec, gpus: tuple[int, ...], cache_folder: str) -> tuple[tuple[str, str], ...]:
-    """The environment variables of an engine on `gpus` (indices in PCI bus order) with a persistent cache folder.
+def environment(spec: HostSpec, seat: Seat, cache_folder: str) -> tuple[tuple[str, str], ...]:
+    """The environment variables of the engine in this seat with a persistent cache folder.
 
     The operator's own variables win over ours but for those that say which GPUs. GPUs are named by index: SGLang reads
     CUDA_VISIBLE_DEVICES with int() and, given UUIDs, goes on without its custom all-reduce and warns only (seen in
@@ -177,7 +202,8 @@ def environment(spec: HostSpec, gpus: tuple[int, ...], cache_folder: str) -> tup
     warm-up talks to its own URL.
     """
     theirs = dict(spec.engine.environment)
-    bypass = _no_proxy(spec.host, theirs)
+    transfer = _transfer(spec, seat)
+    bypass = _no_proxy(seat.host, transfer | theirs)
     ours = {
         # For the caches that do not follow SGLANG_CACHE_DIR: a service user may have no home.
         "HOME": cache_folder,
@@ -185,14 +211,24 @@ def environment(spec: HostSpec, gpus: tuple[int, ...], cache_folder: str) -> tup
         # Without these a crashed engine keeps its port for 65 s more, to dump stacks and CUDA cores that nobody reads.
         "SGLANG_PYSPY_DUMP_BEFORE_CRASH": "0",
         "SGLANG_CUDA_COREDUMP_BEFORE_CRASH": "0",
+        **({} if seat.may_bind else {"SGLANG_AUTO_NUMA_BIND": "0"}),
+        **transfer,
     }
     fixed = {
         "no_proxy": bypass,
         "NO_PROXY": bypass,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in seat.gpus),
     }
     return tuple((ours | theirs | fixed).items())
+
+
+def _transfer(spec: HostSpec, seat: Seat) -> dict[str, str]:
+    """What the transfer of KV between the halves of a pair needs to be told."""
+    if not seat.is_half:
+        return {}
+    over_ucx = spec.transfer.backend == "nixl" and seat.gpus
+    return {"SGLANG_HOST_IP": PAIR_ADDRESS, **({"UCX_TLS": UCX_TLS} if over_ucx else {})}
 
 
 def _no_proxy(host: str, theirs: Mapping[str, str]) -> str:

@@ -1,7 +1,17 @@
 """The words of the house as frozen values. Knows nothing: no room is imported, nothing needs a clock or a file."""
 
-from dsv4ctl.model.asked import EngineSpec, HostSpec, Limits, MemorySpec, Mode, Role, RoleShape
-from dsv4ctl.model.machine import EngineBuild, Gpu, GpuProcess, GpuView, Machine, Numa, NumaNode
+from dsv4ctl.model.asked import (
+    EngineSpec,
+    HostSpec,
+    Limits,
+    MemorySpec,
+    Mode,
+    Role,
+    RoleShape,
+    RouterSpec,
+    TransferSpec,
+)
+from dsv4ctl.model.machine import EngineBuild, EngineParts, Gpu, GpuProcess, GpuView, Machine, Numa, NumaNode
 from dsv4ctl.model.release import Binding, Instance, Release, RenderedFile
 from dsv4ctl.model.seen import (
     ActiveState,
@@ -25,6 +35,7 @@ __all__ = [
     "Binding",
     "Capacity",
     "EngineBuild",
+    "EngineParts",
     "EngineSpec",
     "Family",
     "Gpu",
@@ -50,7 +61,9 @@ __all__ = [
     "RenderedFile",
     "Role",
     "RoleShape",
+    "RouterSpec",
     "RunState",
     "SuperviseExit",
+    "TransferSpec",
     "Unit",
 ]

@@ -62,6 +62,27 @@ class MemorySpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransferSpec:
+    """How a prefill hands its KV to a decode. `bootstrap_port` None: the third of the prefill's internal ports."""
+
+    backend: str = "nixl"
+    bootstrap_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterSpec:
+    """The router in front of several engines. `python` None: the engine's; `policy` None: what fits the mode.
+
+    `metrics_port` None: the fourth of the router's internal ports.
+    """
+
+    python: str | None = None
+    policy: str | None = None
+    metrics_port: int | None = None
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Time limits in seconds, and the number of starts that are tried before systemd gives up."""
 
@@ -90,4 +111,6 @@ class HostSpec:
     enable_metrics: bool = True
     engine: EngineSpec = field(default_factory=EngineSpec)
     memory: MemorySpec = field(default_factory=MemorySpec)
+    transfer: TransferSpec = field(default_factory=TransferSpec)
+    router: RouterSpec = field(default_factory=RouterSpec)
     limits: Limits = field(default_factory=Limits)

@@ -54,8 +54,8 @@ class NumaNode:
 class Numa:
     """The NUMA nodes of this host. `usable`: those on which the kernel gives us memory.
 
-    `near`: PCI address of a GPU -> the nodes that it is near to. None: the firmware does not tell; several: it names more
-    than one, and the first of them is as wrong as any.
+    `near`: PCI address of a GPU -> the nodes that it is near to. None: the firmware does not tell; several: it names
+    more than one, and the first of them is as wrong as any.
     """
 
     nodes: tuple[NumaNode, ...] = ()
@@ -79,8 +79,22 @@ class EngineBuild:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What an engine's environment holds besides its options. `modules`: those that can be found of nixl and mooncake.
+
+    `has_ready`: it serves /ready, which answers at once; without it only /health tells, which generates.
+    """
+
+    modules: frozenset[str] = frozenset()
+    has_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The facts of this host that a release depends on. `reserved_ports`: taken out of the ephemeral ones by sysctl."""
+    """The facts of this host that a release depends on. `reserved_ports`: taken out of the ephemeral ones by sysctl.
+
+    `router` and `parts` are looked for only where the mode needs them.
+    """
 
     systemd_version: int
     gpus: GpuView
@@ -89,4 +103,6 @@ class Machine:
     reserved_ports: frozenset[int] = frozenset()
     supervisor: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
+    router: EngineBuild | None = None
+    parts: EngineParts = field(default_factory=EngineParts)
     numa: Numa = field(default_factory=Numa)

@@ -13,9 +13,17 @@ class Binding:
     cpus: tuple[int, ...]
 
 
+def by_job(**ports: int | None) -> tuple[tuple[str, int], ...]:
+    """The ports that are there, each with its job."""
+    return tuple((job, port) for job, port in ports.items() if port is not None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A role placed on this host; one unit each. `digest` is over everything else that reaches the engine."""
+    """A role placed on this host; one unit each. `digest` is over everything else that reaches the engine.
+
+    A router has no rendezvous, only a prefill a bootstrap port, only a router a metrics port of its own.
+    """
 
     name: str
     role: Role
@@ -24,7 +32,7 @@ class Instance:
     environment: tuple[tuple[str, str], ...]
     host: str
     port: int
-    rendezvous_port: int
+    rendezvous_port: int | None
     tp: int
     gpus: tuple[int, ...]
     gpu_uuids: tuple[str, ...]
@@ -35,13 +43,20 @@ class Instance:
     api_key_file: str | None
     secrets_file: str | None
     limits: Limits
+    bootstrap_port: int | None = None
+    metrics_port: int | None = None
     binding: Binding | None = None
     digest: str = ""
 
     @property
     def ports(self) -> tuple[tuple[str, int], ...]:
         """Every port the instance binds, with its job."""
-        return (("http", self.port), ("rendezvous", self.rendezvous_port))
+        return by_job(
+            http=self.port,
+            rendezvous=self.rendezvous_port,
+            bootstrap=self.bootstrap_port,
+            metrics=self.metrics_port,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

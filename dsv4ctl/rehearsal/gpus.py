@@ -83,7 +83,8 @@ def install(machine: Machine) -> None:
 def sysfs() -> dict[str, str]:
     """The files of the two sysfs folders. The CPUs are this host's real ones, so that a unit can be bound to them."""
     cpus = sorted(os.sched_getaffinity(0))
-    half = max(1, len(cpus) // NODES)
+    # A unit bound to half of very few CPUs would take too long; then both nodes have them all.
+    half = len(cpus) // NODES if len(cpus) >= 2 * NODES else len(cpus)
     files = {f"node/{name}": f"0-{NODES - 1}\n" for name in ("online", "possible", "has_cpu", "has_memory")}
     files["node/node0/cpulist"] = ",".join(map(str, cpus[:half])) + "\n"
     files["node/node1/cpulist"] = ",".join(map(str, cpus[half:] or cpus)) + "\n"

@@ -4,9 +4,10 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dsv4ctl import record, unitfile
+from dsv4ctl import placement, record, unitfile
 from dsv4ctl.engine import sglang
 from dsv4ctl.model import HostSpec, Instance, Machine, Release, RenderedFile
+from dsv4ctl.modes import gpus_text
 from dsv4ctl.plan import SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import BadConfig, GpuProblem, Problem
 from dsv4ctl.release import place, unit
@@ -44,7 +45,7 @@ def render(spec: HostSpec, machine: Machine, texts: Texts) -> Release:
         mode=spec.mode.name,
         instances=instances,
         files=files,
-        notes=tuple(_notes(instances)),
+        notes=tuple(_notes(places)),
     )
 
 
@@ -66,18 +67,18 @@ def _unconfigured(spec: HostSpec) -> Iterator[str]:
 
 def _instance(spec: HostSpec, machine: Machine, texts: Texts, one: Place) -> Instance:
     """The placed role with its digest, which is over all that reaches the engine or the unit but the digest itself."""
-    seat = sglang.Seat(
-        role=one.role, tp=one.tp, port=one.port, rendezvous_port=one.rendezvous_port, secrets_file=one.secrets_file
-    )
+    seat = _seat(one)
     draft = Instance(
         name=one.name,
         role=one.role,
         unit=one.unit,
         argv=sglang.command(spec, seat, machine.engine),
-        environment=unit.environment(spec, one),
-        host=spec.host,
+        environment=unit.environment(spec, seat, one.name),
+        host=one.host,
         port=one.port,
         rendezvous_port=one.rendezvous_port,
+        bootstrap_port=one.bootstrap_port,
+        metrics_port=one.metrics_port,
         tp=one.tp,
         gpus=one.gpus,
         gpu_uuids=one.gpu_uuids,
@@ -88,11 +89,26 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, one: Place) -> Ins
         api_key_file=spec.api_key_file,
         secrets_file=one.secrets_file,
         limits=spec.limits,
+        binding=one.placement.binding,
     )
     digest = _digest(*(file.text for file in _instance_files(spec, machine, texts, (draft,))))
     stamped = {"DSV4CTL_RELEASE": digest, "DSV4CTL_INSTANCE": one.name}
     environment = tuple(sorted({**dict(draft.environment), **stamped}.items()))
     return replace(draft, digest=digest, environment=environment)
+
+
+def _seat(one: Place) -> sglang.Seat:
+    return sglang.Seat(
+        role=one.role,
+        tp=one.tp,
+        host=one.host,
+        port=one.port,
+        rendezvous_port=one.rendezvous_port,
+        bootstrap_port=one.bootstrap_port,
+        gpus=one.gpus,
+        may_bind=one.placement.engine_may_bind,
+        secrets_file=one.secrets_file,
+    )
 
 
 def _instance_files(
@@ -110,13 +126,16 @@ def _shared_files(texts: Texts) -> Iterator[RenderedFile]:
     yield RenderedFile(path=f"{UNIT_FOLDER}/{SLICE}", text=texts.slice)
 
 
-def _notes(instances: tuple[Instance, ...]) -> Iterator[str]:
-    for one in instances:
+def _notes(places: tuple[Place, ...]) -> Iterator[str]:
+    for one in places:
         # torch's TCPStore takes no address (seen with SGLang 0.5.23 and torch 2.14).
-        yield (
-            f"port {one.rendezvous_port} (rendezvous of {one.name}) listens on every address of this host, not only on "
-            f"{one.host}; close it to others in the firewall"
-        )
+        if one.rendezvous_port is not None:
+            yield (
+                f"port {one.rendezvous_port} (rendezvous of {one.name}) listens on every address of this host, not "
+                f"only on {one.host}; close it to others in the firewall"
+            )
+        if one.placement.warns:
+            yield f"{one.name} on GPUs {gpus_text(one.gpus)} has {placement.words(one.placement)}"
 
 
 def _digest(*texts: str) -> str:

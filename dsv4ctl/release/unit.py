@@ -6,15 +6,14 @@ from pathlib import PurePosixPath
 
 import jinja2
 
-from dsv4ctl import unitfile
+from dsv4ctl import placement, unitfile
 from dsv4ctl.engine import sglang
 from dsv4ctl.model import HostSpec, Instance, Limits, Machine, SuperviseExit
 from dsv4ctl.problems import BadConfig
 from dsv4ctl.release import folders
-from dsv4ctl.release.place import Place
 from dsv4ctl.unitfile import START_MARGIN_S, STOP_MARGIN_S
 
-# Another start would end the same way, only later. OK is a stop by a signal: before READY=1 a failure in systemd's eyes.
+# Another start would end the same way, only later. OK is a stop by a signal, to systemd a failure before READY=1.
 FINAL = (SuperviseExit.OK, SuperviseExit.USAGE, SuperviseExit.PORT, SuperviseExit.MISSING, SuperviseExit.PROOF)
 # Where root's own shell looks; a unit has nothing of it.
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -37,9 +36,9 @@ _templates = jinja2.Environment(
 )
 
 
-def environment(spec: HostSpec, place: Place) -> tuple[tuple[str, str], ...]:
+def environment(spec: HostSpec, seat: sglang.Seat, name: str) -> tuple[tuple[str, str], ...]:
     """The engine's whole environment, sorted by name; a unit has no shell's PATH, where a kernel finds its compiler."""
-    engine = dict(sglang.environment(spec, place.gpus, cache_folder(place.name)))
+    engine = dict(sglang.environment(spec, seat, cache_folder(name)))
     own = str(PurePosixPath(spec.engine.python or "/").parent)
     cuda = engine.get("CUDA_HOME") or CUDA
     return tuple(sorted(({"PATH": ":".join((own, f"{cuda}/bin", *PATH))} | engine).items()))
@@ -84,6 +83,8 @@ def values(spec: HostSpec, machine: Machine, instance: Instance, path: str) -> d
         # capability to begin with.
         "capabilities": ["CAP_DAC_READ_SEARCH"] if instance.user in (None, "root") else [],
         "devices": DEVICES if instance.gpus else (),
+        "binding": instance.binding,
+        "cpus": placement.list_text(instance.binding.cpus) if instance.binding else "",
         "cache_folder": cache_folder(instance.name),
     }
 

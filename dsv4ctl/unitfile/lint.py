@@ -35,7 +35,18 @@ _EXPANDED = (
 def lint(unit: str, *drop_ins: str) -> tuple[str, ...]:
     """Objections to a service unit of ours with its drop-ins, in the order in which systemd reads them; () for none."""
     settings = parse((unit, *drop_ins))
-    checks = (_kill_mode, _start_limit, _notify, _start_needs, _stop_needs, _give_up, _program, _specifiers, _files)
+    checks = (
+        _kill_mode,
+        _start_limit,
+        _notify,
+        _start_needs,
+        _stop_needs,
+        _give_up,
+        _program,
+        _numa,
+        _specifiers,
+        _files,
+    )
     return tuple(message for check in checks for message in check(settings))
 
 
@@ -115,6 +126,13 @@ def _program(settings: Settings) -> Iterator[str]:
             continue
         for argv in _commands(found):
             yield from _runner(argv)
+
+
+def _numa(settings: Settings) -> Iterator[str]:
+    policy, mask = (settings.last("Service", key) for key in ("NUMAPolicy", "NUMAMask"))
+    cpus = settings.last("Service", "CPUAffinity")
+    if bool(cpus) != bool(policy) or (policy == "bind" and not mask):
+        yield "CPUAffinity=, NUMAPolicy= and NUMAMask= belong together, or threads and memory part"
 
 
 def _specifiers(settings: Settings) -> Iterator[str]:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dsv4ctl.model import Limits, SuperviseExit
+from dsv4ctl import modes
+from dsv4ctl.model import HostSpec, Limits, Machine, Mode, Numa, SuperviseExit
 from dsv4ctl.problems import BadConfig
 from tests import releases
 from tests.releases import command, environment, seconds, service, settings, spec
@@ -169,3 +170,60 @@ def test_only_an_engine_for_others_waits_for_the_network(host: str, waits: bool)
 )
 def test_root_may_read_and_nobody_may_more(user: str | None, capabilities: str) -> None:
     assert service(spec(user=user), "CapabilityBoundingSet") == capabilities
+
+
+def binding(asked: HostSpec, on: Machine | None = None) -> tuple[str, str, str]:
+    keys = ("CPUAffinity", "NUMAPolicy", "NUMAMask")
+    cpus, policy, mask = (service(asked, key, on) for key in keys)
+    return cpus, policy, mask
+
+
+def test_b65_threads_and_memory_are_bound_to_the_node_of_the_roles_own_gpus() -> None:
+    upper = replace(modes.BUILT_IN["single-tp4"].roles[0], gpus=(4, 5, 6, 7))
+    assert binding(spec()) == ("0-31", "bind", "0")
+    assert binding(spec(mode=Mode(name="upper", roles=(upper,)))) == ("32-63", "bind", "1")
+
+
+@pytest.mark.parametrize(
+    ("host", "engine_may"),
+    [
+        (releases.numa(0, 0, 0, 0, 0, 0, 0, 0, count=1), True),
+        (releases.numa(0, 1, 0, 1, 0, 1, 0, 1), True),
+        (replace(releases.numa(), near={}), False),
+        (replace(releases.numa(), near={gpu.pci_address: (0, 1) for gpu in releases.gpus().gpus}), False),
+        (replace(releases.numa(), usable=frozenset({1})), False),
+    ],
+    ids=["one node", "interleaved", "unknown", "all on both", "the kernel has no node 0"],
+)
+def test_b65_without_certainty_nothing_is_bound_and_the_engine_does_not_guess(host: Numa, engine_may: bool) -> None:  # noqa: FBT001 -- a parameter
+    on = releases.machine(numa=host)
+    assert binding(spec(), on) == ("", "", "")
+    (instance,) = releases.render(spec(), on).instances
+    assert instance.binding is None
+    assert ("SGLANG_AUTO_NUMA_BIND" in dict(instance.environment)) != engine_may
+
+
+def test_b65_the_engines_own_binding_is_switched_off_where_the_unit_binds_unless_the_operator_wants_it() -> None:
+    assert environment(spec())["SGLANG_AUTO_NUMA_BIND"] == "0"
+    wants = replace(releases.ENGINE, environment=(("SGLANG_AUTO_NUMA_BIND", "1"),))
+    assert environment(spec(engine=wants))["SGLANG_AUTO_NUMA_BIND"] == "1"
+
+
+def test_b65_ranks_that_the_operator_binds_are_not_bound_by_the_unit() -> None:
+    engine = replace(releases.ENGINE, args=("--numa-node", "0", "0", "1", "1"))
+    build = releases.build()
+    on = releases.machine(engine=replace(build, options=build.options | {"--numa-node"}))
+    assert binding(spec(engine=engine), on) == ("", "", "")
+
+
+def test_a_role_that_spans_nodes_is_told_with_its_gpus() -> None:
+    notes = releases.render(spec("single-tp8")).notes
+    assert "server on GPUs 0-7 has no binding, because it spans nodes: GPUs 0-3 on 0 and GPUs 4-7 on 1" in notes
+
+
+def test_b64_gpus_are_those_that_were_looked_at_whatever_order_the_driver_lists_them_in() -> None:
+    view = releases.gpus()
+    turned = releases.machine(gpus=replace(view, gpus=tuple(reversed(view.gpus))))
+    (instance,), (other,) = (releases.render(spec(), on).instances for on in (releases.machine(), turned))
+    assert instance.gpu_uuids == tuple(gpu.uuid for gpu in view.gpus[:4])
+    assert other == instance

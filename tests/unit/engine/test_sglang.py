@@ -18,7 +18,7 @@ from dsv4ctl.problems import BadConfig, EngineMissing, Problem
 
 RECORDED = Path(__file__).with_name("recorded")
 PYTHON = "/opt/sglang/bin/python"
-SEAT = Seat(role=Role.SERVER, tp=4, port=30001, rendezvous_port=20001)
+SEAT = Seat(role=Role.SERVER, tp=4, host="127.0.0.1", port=30001, rendezvous_port=20001)
 MODE = Mode(name="single-tp4", roles=())
 WHOLE_MEMORY = MemorySpec(
     context_length=524288,
@@ -151,7 +151,7 @@ def test_values_of_extra_arguments_are_not_taken_for_options() -> None:
 @pytest.mark.parametrize(
     ("asked", "seat", "build", "why"),
     [
-        (spec(), replace(SEAT, role=Role.PREFILL), TODAY, "cannot place a prefill"),
+        (spec(), replace(SEAT, role=Role.ROUTER), TODAY, "cannot start an engine as a router"),
         (spec(model=None), SEAT, TODAY, "engine.model is not configured"),
         (spec(), SEAT, replace(TODAY, options=frozenset()), "cannot tell what SGLang 0.5.23"),
         (spec(served_model_name="a:b"), SEAT, TODAY, "cannot hold a colon"),
@@ -181,18 +181,18 @@ def test_every_managed_option_names_its_key_and_is_refused_among_the_extra_argum
 
 
 def test_gpus_are_named_by_index_in_pci_order_since_sglang_reads_numbers_only() -> None:
-    given_words = dict(environment(spec(), (4, 5, 6, 7), "/var/cache/dsv4ctl/server"))
+    given_words = dict(environment(spec(), replace(SEAT, gpus=(4, 5, 6, 7)), "/var/cache/dsv4ctl/server"))
     assert given_words["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
     assert given_words["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert [int(word) for word in given_words["CUDA_VISIBLE_DEVICES"].split(",")] == [4, 5, 6, 7]
 
 
 def test_an_engine_without_gpus_sees_none() -> None:
-    assert dict(environment(spec(), (), "/c"))["CUDA_VISIBLE_DEVICES"] == ""
+    assert dict(environment(spec(), SEAT, "/c"))["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_caches_lie_in_the_cache_folder_and_crashes_are_short() -> None:
-    given_words = dict(environment(spec(), (0,), "/var/cache/dsv4ctl/server"))
+    given_words = dict(environment(spec(), replace(SEAT, gpus=(0,)), "/var/cache/dsv4ctl/server"))
     assert given_words["SGLANG_CACHE_DIR"] == "/var/cache/dsv4ctl/server/sglang"
     assert given_words["HOME"] == "/var/cache/dsv4ctl/server"
     assert given_words["SGLANG_PYSPY_DUMP_BEFORE_CRASH"] == given_words["SGLANG_CUDA_COREDUMP_BEFORE_CRASH"] == "0"
@@ -200,7 +200,7 @@ def test_caches_lie_in_the_cache_folder_and_crashes_are_short() -> None:
 
 def test_the_operators_variables_win_but_for_the_gpus() -> None:
     theirs = (("SGLANG_PYSPY_DUMP_BEFORE_CRASH", "1"), ("HOME", "/h"), ("CUDA_VISIBLE_DEVICES", "0"), ("X", 'a"$b'))
-    given_words = dict(environment(spec(environment=theirs), (4,), "/c"))
+    given_words = dict(environment(spec(environment=theirs), replace(SEAT, gpus=(4,)), "/c"))
     assert given_words["SGLANG_PYSPY_DUMP_BEFORE_CRASH"] == "1"
     assert (given_words["HOME"], given_words["X"]) == ("/h", 'a"$b')
     assert given_words["CUDA_VISIBLE_DEVICES"] == "4"
@@ -213,7 +213,7 @@ def test_no_proxy_covers_every_address_of_our_own_and_keeps_the_operators(host: 
         ("NO_PROXY", "corp.example, 10.9.9.9"),
         ("SGLANG_HOST_IP", "10.1.2.9"),
     )
-    given_words = dict(environment(replace(spec(environment=theirs), host=host), (), "/c"))
+    given_words = dict(environment(spec(environment=theirs), replace(SEAT, host=host), "/c"))
     covered = given_words["no_proxy"].split(",")
     assert given_words["NO_PROXY"] == given_words["no_proxy"]
     assert {"localhost", "127.0.0.1", host, "10.1.2.9", "corp.example", "10.9.9.9"} <= set(covered)
