@@ -12,7 +12,7 @@ PORT = 30001
 RENDEZVOUS = 20001
 UNIT = "dsv4-server.service"
 # A stand-in that is there at once: no imports, no wait before its warm-up, and a stop that is noticed at once.
-QUICK = {"load_s": 0.3, "import_s": 0.0, "warmup_s": 0.0, "drain_poll_s": 0.1}
+QUICK: dict[str, object] = {"load_s": 0.3, "import_s": 0.0, "warmup_s": 0.0, "drain_poll_s": 0.1}
 
 LISTENER = """
 import socket, sys, time
@@ -61,9 +61,10 @@ def prop(machine: Machine, name: str) -> str:
 
 
 def journal(machine: Machine, *matches: str) -> str:
-    """All that the journal holds, systemd's own lines included, or what matches."""
+    """What the journal has got since the test began, systemd's own lines included, or what matches."""
     machine.run(("journalctl", "--sync"), timeout_s=30)
-    return machine.run(("journalctl", "--output=cat", "--no-pager", "--all", *matches), timeout_s=30).stdout
+    since = f"--after-cursor={(machine.root / 'run/journal-before').read_text().strip()}"
+    return machine.run(("journalctl", "--output=cat", "--no-pager", "--all", since, *matches), timeout_s=60).stdout
 
 
 def processes_of_ours(machine: Machine) -> int:
@@ -80,7 +81,8 @@ def until(found: Callable[[], bool], why: Callable[[], str], *, limit_s: float =
 
 
 def last_lines(machine: Machine) -> str:
-    return machine.run(("journalctl", "-u", UNIT, "-n", "30", "--output=cat"), timeout_s=10).stdout
+    shown = machine.run(("journalctl", "-u", UNIT, "-n", "30", "--output=cat"), timeout_s=10).stdout
+    return "\n".join(line[:200] for line in shown.splitlines())
 
 
 def wait_for_state(machine: Machine, state: str, *, limit_s: float = 40) -> None:
@@ -94,6 +96,11 @@ def wait_for_active(machine: Machine, *, limit_s: float = 40) -> None:
 def wait_for_words(machine: Machine, words: str, *, limit_s: float = 40) -> None:
     """Wait until `systemctl status` says so."""
     until(lambda: words in prop(machine, "StatusText"), lambda: last_lines(machine), limit_s=limit_s)
+
+
+def wait_for_journal(machine: Machine, words: str, *, limit_s: float = 40) -> None:
+    """Wait until a line of the unit says so."""
+    until(lambda: words in journal(machine, "-u", UNIT), lambda: last_lines(machine), limit_s=limit_s)
 
 
 def inside(machine: Machine) -> dict[str, int]:

@@ -105,7 +105,8 @@ def test_a_boot_and_an_end_leave_mounts_cgroups_and_kernel_variables_of_the_host
 
     with rehearsal.boot() as booted:
         # A mount of a shared folder inside must not turn up outside either.
-        shell(booted, "findmnt -no PROPAGATION / | grep -q shared; mount -t tmpfs tmpfs /mnt; mount -t tmpfs tmpfs /usr")
+        assert shell(booted, "findmnt -no PROPAGATION /") == "shared"
+        shell(booted, "mount -t tmpfs tmpfs /mnt; mount -t tmpfs tmpfs /usr")
         during = (mounts(), top_cgroups(), kernel_variables())
 
     assert during == before
