@@ -1,6 +1,6 @@
 """render, plan, deploy, teardown: each is one way through observe -> plan -> execute -> prove."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dsv4ctl import config, execute, observe, plan, proof, release
@@ -48,8 +48,16 @@ def prepare(host: Host, spec: HostSpec) -> Plan:
         view=view,
         steps=plan.deploy(want, view),
         refusals=plan.refusals(want, view),
-        warnings=(*config.warnings(spec), *want.notes),
+        warnings=(*config.warnings(spec), *want.notes, *_objections(want, view)),
     )
+
+
+def _objections(want: Release, view: HostView) -> Iterator[str]:
+    """What the operator's drop-ins make of the units, where systemd would say nothing."""
+    texts = {file.path: file.text for file in want.files}
+    for instance in want.instances:
+        if (unit := view.units.get(instance.unit)) and unit.drop_ins:
+            yield from observe.objections(unit, texts[f"{plan.UNIT_FOLDER}/{unit.name}"])
 
 
 def deploy(host: Host, spec: HostSpec, tell: Tell) -> tuple[Plan, tuple[Proof, ...]]:

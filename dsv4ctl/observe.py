@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import dsv4ctl
-from dsv4ctl import discover, gpus, procs, record, resources, sockets, systemd, topology
+from dsv4ctl import discover, gpus, procs, record, resources, sockets, systemd, topology, unitfile
 from dsv4ctl.child import run
 from dsv4ctl.engine import options
 from dsv4ctl.host import Host
@@ -117,6 +117,14 @@ def files(host: Host, release: Release | None) -> dict[str, str]:
     names |= {f.path for f in release.files} if release else set()
     there = {name: host.paths.under(name) for name in sorted(names)}
     return {name: path.read_text() for name, path in there.items() if path.is_file()}
+
+
+def objections(unit: Unit, text: str | None = None) -> tuple[str, ...]:
+    """What our lint says of a unit with its drop-ins, which `systemd-analyze verify` lets pass. `text`: the unit's own
+    text when it is about to be written; else what systemd has loaded is read."""
+    files = [Path(path) for path in (unit.fragment if text is None else "", *unit.drop_ins) if path]
+    texts = (*([text] if text is not None else []), *(path.read_text() for path in files if path.is_file()))
+    return tuple(f"{unit.name}: {found}" for found in (unitfile.lint(*texts) if texts else ()))
 
 
 def _unit_files(host: Host) -> tuple[str, ...]:

@@ -102,6 +102,7 @@ def _drift(instance: Instance, unit: Unit) -> Iterable[str]:
         yield f"systemd has not read the changed {unit.name} yet: systemctl daemon-reload"
     for drop_in in unit.drop_ins:
         yield f"{unit.name} is changed by {drop_in}"
+    yield from observe.objections(unit)
 
 
 def _unasked(state: RunState | None, unit: Unit) -> str:

@@ -181,7 +181,7 @@ class RunState:
 
 
 class SuperviseExit(IntEnum):
-    """Exit statuses of a unit's main process, the supervisor. OK, USAGE, PORT, MISSING and PROOF are never restarted."""
+    """Exit statuses of a unit's main process, the supervisor; OK, USAGE, PORT, MISSING, PROOF are never restarted."""
 
     OK = 0
     USAGE = 2
