@@ -1,18 +1,23 @@
 """Host x config -> memory plans: reads the checkpoint, the GPUs and what earlier starts measured; changes nothing."""
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsv4ctl import cgroups, checkpoint, gpus, observe, procs
-from dsv4ctl.memory import answers, gpu_faults, weights
+from dsv4ctl import cgroups, checkpoint, gpus, measurements, observe, procs
+from dsv4ctl.host import Host
+from dsv4ctl.memory import answers, forecast, gpu_faults, marks, weights
 from dsv4ctl.memory import gpus as classes
 from dsv4ctl.memory import spec as specs
 from dsv4ctl.memory.answers import Answer, Question
+from dsv4ctl.memory.forecast import Forecast
+from dsv4ctl.memory.foresee import Foreseen
 from dsv4ctl.memory.gpus import GpuClass
+from dsv4ctl.memory.marks import Key, Mark
 from dsv4ctl.memory.spec import Known
 from dsv4ctl.memory.weights import Checkpoint
-from dsv4ctl.model import Gpu, GpuView, HostSpec, RoleShape
+from dsv4ctl.model import Gpu, GpuView, HostSpec, Machine, Role, RoleShape
 from dsv4ctl.problems import BadConfig, EngineMissing, GpuProblem
 
 # What is planned for where no engine is configured: the version whose constants were executed.
@@ -25,6 +30,7 @@ NEXT_TO_NOTHING_BYTES = 256 * 1024**2
 class Ground:
     """What the plans of all roles stand on. `view` None: a class of GPUs was named and none are looked at."""
 
+    host: Host
     checkpoint: Checkpoint | None
     version: str
     gpu: GpuClass | None
@@ -32,12 +38,12 @@ class Ground:
     notes: tuple[str, ...] = ()
 
 
-def answer(spec: HostSpec, question: Question) -> tuple[tuple[Answer, ...], tuple[str, ...]]:
+def answer(host: Host, spec: HostSpec, question: Question) -> tuple[tuple[Answer, ...], tuple[str, ...]]:
     """Every role with every context asked for, and what was assumed.
 
     Raises GpuProblem where this host has no GPUs to plan for and none are named, BadConfig for unknown names.
     """
-    ground = _ground(spec, question)
+    ground = _ground(host, spec, question)
     contexts = question.contexts or (spec.memory.context_length,)
     shapes = tuple(_shape(shape, question) for shape in specs.with_gpus(spec))
     found = tuple(
@@ -48,7 +54,38 @@ def answer(spec: HostSpec, question: Question) -> tuple[tuple[Answer, ...], tupl
     return found, ground.notes
 
 
-def _ground(spec: HostSpec, question: Question) -> Ground:
+def of_deploy(host: Host, spec: HostSpec, machine: Machine) -> Forecast:
+    """The plans of everything that a deploy of `spec` would start, by what earlier starts of the same measured here.
+
+    What others hold now is not looked at: a start waits until its GPUs are free.
+    """
+    version = machine.engine.version
+    ground = Ground(host=host, checkpoint=_read(spec), version=version, gpu=None, view=machine.gpus)
+    known: dict[Role, Known] = {}
+    earlier: dict[Role, Mark] = {}
+    faults: list[tuple[Role, str]] = []
+    for shape in specs.with_gpus(spec):
+        mine = _gpus(shape, ground)
+        kind = classes.of_all(mine)
+        known[shape.role] = Known(checkpoint=ground.checkpoint, gpu=kind, engine_version=version)
+        faults += [(shape.role, fault) for fault in gpu_faults.faults(mine, {})]
+        if kind and (mark := measurements.of_key(host.paths, _key(spec, shape, kind, version))):
+            earlier[shape.role] = mark
+    return replace(forecast.of(spec, known, earlier), faults=tuple(faults))
+
+
+def key_of(spec: HostSpec, foreseen: Foreseen) -> Key:
+    """The key under which what this role takes is kept."""
+    shape = next(one for one in spec.mode.roles if one.role is foreseen.role)
+    ask = foreseen.budget.ask
+    return _key(spec, shape, ask.gpu, ask.engine_version)
+
+
+def _key(spec: HostSpec, shape: RoleShape, gpu: GpuClass, version: str) -> Key:
+    return marks.key(spec, shape, host=os.uname().nodename, engine_version=version, gpu=gpu.name)
+
+
+def _ground(host: Host, spec: HostSpec, question: Question) -> Ground:
     named = _named_gpu(question.gpu)
     found = _named_checkpoint(question.checkpoint) or _read(spec)
     notes = []
@@ -62,7 +99,8 @@ def _ground(spec: HostSpec, question: Question) -> Ground:
     if view is not None and not view.gpus:
         why = view.problem or "this host has none"
         raise GpuProblem(f"cannot plan for the GPUs of this host: {why}", hint="name a kind: dsv4ctl memory --gpu h200")
-    return Ground(checkpoint=found, version=version or DEFAULT_VERSION, gpu=named, view=view, notes=tuple(notes))
+    version = version or DEFAULT_VERSION
+    return Ground(host=host, checkpoint=found, version=version, gpu=named, view=view, notes=tuple(notes))
 
 
 def _named_gpu(name: str | None) -> GpuClass | None:
@@ -114,8 +152,17 @@ def _answer(spec: HostSpec, shape: RoleShape, ground: Ground, question: Question
         engine_version=ground.version,
         occupied_bytes=max(occupied.values(), default=0),
     )
-    made = answers.of(shape, specs.ask(spec, shape, known), question)
+    as_found = question.checkpoint is None and question.speculation is None
+    earlier = _earlier(ground.host, spec, shape, known) if as_found else None
+    made = answers.of(shape, specs.ask(spec, shape, known), question, earlier)
     return replace(made, faults=tuple(gpu_faults.faults(mine, occupied)))
+
+
+def _earlier(host: Host, spec: HostSpec, shape: RoleShape, known: Known) -> Mark | None:
+    """What a start of the same took on this host; a kind of GPU that is only named is not this host."""
+    if known.gpu is None:
+        return None
+    return measurements.of_key(host.paths, _key(spec, shape, known.gpu, known.engine_version))
 
 
 def _gpus(shape: RoleShape, ground: Ground) -> tuple[Gpu, ...]:

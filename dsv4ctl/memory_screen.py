@@ -10,7 +10,7 @@ from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.compare import Row
 from dsv4ctl.memory.figures import Figure, Kind, Part, gib_text
 from dsv4ctl.memory.foresee import Foreseen
-from dsv4ctl.memory.marks import Mark, difference
+from dsv4ctl.memory.marks import millions
 from dsv4ctl.memory.recommend import Advice
 from dsv4ctl.memory.spec import Unplanned
 from dsv4ctl.quantity import count_text
@@ -88,19 +88,6 @@ def line(found: Foreseen | Unplanned) -> str:
         f"({_requests(made)}), slack {slack} GiB with mem-fraction-static {made.flags.fraction:g}{own}: "
         f"{found.verdict.answer}"
     )
-
-
-def mark_line(mark: Mark) -> str:
-    """What was planned and what the engine says: planned 6.05 M tokens, engine reports 6.02 M, -0.5 %."""
-    return (
-        f"planned {millions(mark.planned.tokens)} tokens, engine reports {millions(mark.reported.tokens)}, "
-        f"{100 * difference(mark):+.1f} %"
-    )
-
-
-def millions(tokens: int) -> str:
-    """Tokens in millions, exact below one."""
-    return f"{tokens / 1_000_000:.2f} M" if tokens >= 1_000_000 else str(tokens)
 
 
 def values(found: Foreseen | Unplanned) -> dict[str, object]:

@@ -42,6 +42,12 @@ class BadConfig(Problem):
         self.messages = messages
 
 
+class DoesNotFit(Problem):
+    """What is configured cannot fit into the memory of its GPUs."""
+
+    status = Status.USAGE
+
+
 class PortTaken(Problem):
     """A port that an instance needs is held by somebody else."""
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from dsv4ctl import execute, gpus, observe, probe, procs, proof, systemd
+from dsv4ctl import execute, gpus, measurements, observe, probe, procs, proof, systemd
 from dsv4ctl.findings import Row, Status
 from dsv4ctl.host import Host
+from dsv4ctl.memory import marks
 from dsv4ctl.model import ActiveState, GpuView, Instance, Phase, RunState, Unit
 
 # /ready and /v1/loads answer in milliseconds; an engine whose loop is blocked must not hold the whole table up.
@@ -74,7 +75,14 @@ def _row(host: Host, instance: Instance, unit: Unit) -> Row:
         restarts=unit.restarts,
         words=_words(unit, state),
         notes=tuple(_drift(instance, unit)),
+        memory=_memory(host, instance) if up else "",
     )
+
+
+def _memory(host: Host, instance: Instance) -> str:
+    """What was planned for the instance and what its engine said when it was deployed."""
+    mark = measurements.of_digest(host.paths, instance.digest)
+    return marks.words(mark) if mark else ""
 
 
 def _state(unit: Unit) -> str:

@@ -37,7 +37,7 @@ def command(asked: Asked, compare: str | None, explain: bool, as_json: bool, **o
 
     asked, contexts = _contexts(asked)
     question = _question(others, contexts, _counts("--compare", compare))
-    found, notes = foresight.answer(asked.spec(), question)
+    found, notes = foresight.answer(asked.host(), asked.spec(), question)
     if as_json:
         click.echo(json.dumps({"notes": notes, "plans": [memory_screen.answer_values(one) for one in found]}))
         return 0

@@ -27,21 +27,23 @@ def command(asked: Asked, as_json: bool) -> int:
 
 def show(plan: "Plan", *, as_json: bool) -> int:
     """Print a plan; raises its refusals after that, so that they decide the exit status."""
-    from dsv4ctl import lifecycle, screen
+    from dsv4ctl import lifecycle, memory_screen, screen
 
     if as_json:
         click.echo(json.dumps(_json(plan)))
     else:
         click.echo(screen.diffs(plan.steps), nl=False)
+        for foreseen in plan.memory.plans:
+            click.echo(memory_screen.line(foreseen))
         click.echo(screen.steps(plan.steps) if plan.steps else "nothing to do")
     for warning in plan.warnings:
         click.echo(f"warning: {warning}", err=True)
-    lifecycle.refuse(plan.refusals)
+    lifecycle.refuse(plan.against())
     return Status.CHANGES if plan.steps else Status.OK
 
 
 def _json(plan: "Plan") -> dict[str, object]:
-    from dsv4ctl import screen
+    from dsv4ctl import memory_screen, screen
     from dsv4ctl.plan import RemoveFile, WriteFile
 
     return {
@@ -56,6 +58,7 @@ def _json(plan: "Plan") -> dict[str, object]:
             }
             for step in plan.steps
         ],
-        "refusals": [str(r) for r in plan.refusals],
+        "memory": [memory_screen.values(one) for one in plan.memory.plans],
+        "refusals": [str(r) for r in plan.against()],
         "warnings": list(plan.warnings),
     }

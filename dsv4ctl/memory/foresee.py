@@ -28,10 +28,9 @@ def of(asked_for: Ask, earlier: Mark | None = None) -> Foreseen:
     An automatic fraction that once served is kept as long as it fits what was measured then: a better one would restart
     an engine that nobody asked to change.
     """
-    auto = asked_for.fraction is None
+    if asked_for.fraction is not None:
+        return given(asked_for, earlier, auto=False)
     taught = replace(asked_for, measured=marks.measured(earlier) if earlier else Measured())
-    if not auto:
-        return _judged(taught, auto=False, from_mark=earlier is not None)
     kept = earlier.fraction if earlier else None
     # What others hold now must not decide: they may be gone at the next deploy.
     alone = replace(taught, occupied_bytes=0)
@@ -39,6 +38,12 @@ def of(asked_for: Ask, earlier: Mark | None = None) -> Foreseen:
         return _judged(replace(taught, fraction=kept), auto=True, from_mark=True)
     share = recommend.fraction(alone)
     return _judged(replace(taught, fraction=share), auto=True, from_mark=earlier is not None)
+
+
+def given(asked_for: Ask, earlier: Mark | None, *, auto: bool) -> Foreseen:
+    """The memory of one engine with exactly these flags; `auto`: its fraction was not given by a person."""
+    taught = replace(asked_for, measured=marks.measured(earlier) if earlier else Measured())
+    return _judged(taught, auto=auto, from_mark=earlier is not None)
 
 
 def _fits(ask: Ask) -> bool:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 from dsv4ctl.memory.asked import Measured
 from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.sizes import gib
-from dsv4ctl.model import Capacity
+from dsv4ctl.model import Capacity, HostSpec, RoleShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,30 @@ def measured(mark: Mark) -> Measured:
 def difference(mark: Mark) -> float:
     """How far the engine's tokens are from the plan's, as a share of the plan's."""
     return mark.reported.tokens / mark.planned.tokens - 1 if mark.planned.tokens else 0.0
+
+
+def words(mark: Mark) -> str:
+    """What was planned and what the engine says: planned 6.05 M tokens, engine reports 6.02 M, -0.5 %."""
+    planned_tokens, reported_tokens = (millions(one.tokens) for one in (mark.planned, mark.reported))
+    return f"planned {planned_tokens} tokens, engine reports {reported_tokens}, {100 * difference(mark):+.1f} %"
+
+
+def millions(tokens: int) -> str:
+    """Tokens in millions, exact below one."""
+    return f"{tokens / 1_000_000:.2f} M" if tokens >= 1_000_000 else str(tokens)
+
+
+def key(spec: HostSpec, shape: RoleShape, *, host: str, engine_version: str, gpu: str) -> Key:
+    """The key of one role: everything that its memory depends on but the fraction, which is a result of it."""
+    memory = replace(spec.memory, mem_fraction_static=None)
+    parts = (shape.role, shape.tp, asdict(memory), spec.engine.args, sorted(spec.engine.environment))
+    return Key(
+        host=host,
+        engine_version=engine_version,
+        model=spec.engine.model or "",
+        gpu=gpu,
+        flags=json.dumps(parts, sort_keys=True),
+    )
 
 
 def dump(mark: Mark) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from dsv4ctl import memory_screen, modes
-from dsv4ctl.memory import answers, foresee, gpus, marks, weights
+from dsv4ctl.memory import answers, foresee, gpus, weights
 from dsv4ctl.memory import spec as specs
 from dsv4ctl.memory.answers import Answer, Question
-from dsv4ctl.memory.marks import Amounts, Key, Mark
 from dsv4ctl.memory.spec import Known, Unplanned
 from dsv4ctl.model import EngineSpec, HostSpec, MemorySpec, Mode, Role, RoleShape
 from tests.plans import ask
@@ -83,17 +82,3 @@ def test_a_role_without_a_plan_says_why() -> None:
         "memory of server: cannot be planned: it runs without GPUs; mem-fraction-static is left to the engine"
     )
     assert memory_screen.values(found) == {"role": "server", "planned": False, "why": "it runs without GPUs"}
-
-
-def test_plan_and_report_side_by_side() -> None:
-    mark = Mark(
-        key=Key(host="h", engine_version="0.5.23", model="m", gpu="g", flags=""),
-        digest="d",
-        fraction=0.85,
-        planned=Amounts(tokens=6_050_000),
-        reported=Amounts(tokens=6_020_000),
-        at=0.0,
-    )
-
-    assert memory_screen.mark_line(mark) == "planned 6.05 M tokens, engine reports 6.02 M, -0.5 %"
-    assert marks.load(marks.dump(mark)) == mark
