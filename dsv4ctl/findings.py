@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dsv4ctl.problems import Status as ExitStatus
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -24,7 +26,6 @@ class Row:
     restarts: int
     words: str
     notes: tuple[str, ...] = ()
-    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,10 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that must be gone, and how it was found."""
+    """One thing that must be gone, and how it was found. `status` and `hint` are for when it is not."""
 
     what: str
     ok: bool
     words: str
+    status: ExitStatus = ExitStatus.LEFT_OVER
+    hint: str = ""

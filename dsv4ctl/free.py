@@ -89,6 +89,26 @@ def refusals(found: Found) -> tuple[Problem, ...]:
     return tuple(refused(suspect) for suspect in found.blame.suspects if stands(suspect))
 
 
+def on_gpus(found: Found) -> tuple[Problem, ...]:
+    """Those of the refusals that are because of GPUs."""
+    return tuple(refused(suspect) for suspect in found.blame.suspects if suspect.gpus and stands(suspect))
+
+
+def signs_on(port: int, found: Found) -> str:
+    """Why the holders of a port are not ended, to be put behind their names; '' when nobody was judged."""
+    said = dict.fromkeys(sign for s in _standing_on(port, found) for sign in s.signs[:1])
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def advice_on(port: int, found: Found) -> str:
+    """What to type about the first holder of a port that is not ended."""
+    return next((words.advice(suspect) for suspect in _standing_on(port, found)), "")
+
+
+def _standing_on(port: int, found: Found) -> list[Suspect]:
+    return [suspect for suspect in found.blame.suspects if port in suspect.ports and stands(suspect)]
+
+
 def stands(suspect: Suspect) -> bool:
     """Whether a holder stays where it is, come what is planned."""
     return suspect.verdict not in (Verdict.OURS, Verdict.STRAY) and not suspect.evicted

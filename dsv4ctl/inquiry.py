@@ -1,6 +1,7 @@
 """Host -> who holds what must be free: processes, sockets, GPUs and /dev/shm, in one look. Changes nothing."""
 
 import os
+import pwd
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame.gpus import Proofs
 from dsv4ctl.free import Found
-from dsv4ctl.model import Gpu, GpuView, Identity, Process
+from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Process
 from dsv4ctl.problems import Problem
 
 # What an engine's processes are files of, whatever they call themselves. One of another name is looked at when it holds
@@ -68,6 +69,19 @@ def gpu_holds(view: GpuView, processes: Mapping[int, Process], uuids: frozenset[
 def units_of(names: Iterable[str]) -> frozenset[str]:
     """Our units among names of units."""
     return frozenset(name for name in names if name.startswith("dsv4-") and name.endswith(".service"))
+
+
+def users_of(instances: Iterable[Instance]) -> frozenset[int]:
+    """The user ids that instances run as; a user that does not exist has left nothing."""
+    names = {instance.user or "root" for instance in instances}
+    return frozenset(uid for name in names if (uid := _uid(name)) is not None)
+
+
+def _uid(name: str) -> int | None:
+    try:
+        return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
 
 
 def _by_device(silent: list[Gpu], processes: Mapping[int, Process], *, own_pids: bool) -> tuple[GpuHold, ...]:

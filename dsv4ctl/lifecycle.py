@@ -1,16 +1,17 @@
-"""render, plan, deploy, teardown: each is one way through observe -> plan -> execute -> prove."""
+"""render, plan, deploy: each is one way through observe -> plan -> execute -> prove. Teardown is in clearing."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dsv4ctl import config, execute, foresight, marking, observe, plan, proof, release
+from dsv4ctl import config, execute, inquiry, observe, plan, proof, release
 from dsv4ctl.execute import Tell
-from dsv4ctl.findings import Check, Proof
+from dsv4ctl.findings import Proof
+from dsv4ctl.free import Found
 from dsv4ctl.host import Host
-from dsv4ctl.memory.forecast import Forecast
-from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Release
-from dsv4ctl.plan import Start, Step
-from dsv4ctl.problems import LeftOver, Problem
+from dsv4ctl.inquiry import Wanted
+from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, Release
+from dsv4ctl.plan import Step
+from dsv4ctl.problems import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,42 +24,26 @@ class Plan:
     steps: tuple[Step, ...]
     refusals: tuple[Problem, ...]
     warnings: tuple[str, ...]
-    memory: Forecast
-
-    def against(self) -> tuple[Problem, ...]:
-        """Everything that stands against it: what others hold, and memory that cannot do for what is to be started."""
-        starting = (step.instance.role for step in self.steps if isinstance(step, Start))
-        return (*self.memory.refusals(starting), *self.refusals)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Teardown:
-    """What a teardown did, and the checks that nothing is left (empty without --verify)."""
-
-    steps: tuple[Step, ...]
-    checks: tuple[Check, ...] = ()
 
 
 def render(host: Host, spec: HostSpec) -> Release:
     """The release that `spec` gives on this host. Raises what the engine and release rooms raise."""
-    machine = observe.machine(host, spec)
-    return release.render(foresight.of_deploy(host, spec, machine).spec, machine, observe.texts())
+    return release.render(spec, observe.machine(host, spec), observe.texts())
 
 
-def prepare(host: Host, spec: HostSpec) -> Plan:
-    """Look at the host and plan the deploy; changes nothing."""
+def prepare(host: Host, spec: HostSpec, *, evict: tuple[int, ...] = ()) -> Plan:
+    """Look at the host and plan the deploy; changes nothing. `evict`: pids that may be ended for it."""
     machine = observe.machine(host, spec)
-    memory = foresight.of_deploy(host, spec, machine)
-    want = release.render(memory.spec, machine, observe.texts())
+    want = release.render(spec, machine, observe.texts())
     view = observe.host(host, want)
+    found = _found(plan.to_start(want, view), view, machine, evict)
     return Plan(
         release=want,
         engine=machine.engine,
         view=view,
-        steps=plan.deploy(want, view),
-        refusals=plan.refusals(want, view),
-        memory=memory,
-        warnings=(*config.warnings(spec), *memory.warnings(), *want.notes, *_objections(want, view)),
+        steps=plan.deploy(want, view, found),
+        refusals=plan.refusals(want, view, found),
+        warnings=(*config.warnings(spec), *want.notes, *_objections(want, view)),
     )
 
 
@@ -70,19 +55,18 @@ def _objections(want: Release, view: HostView) -> Iterator[str]:
             yield from observe.objections(unit, texts[f"{plan.UNIT_FOLDER}/{unit.name}"])
 
 
-def deploy(host: Host, spec: HostSpec, tell: Tell) -> tuple[Plan, tuple[Proof, ...]]:
+def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = ()) -> tuple[Plan, tuple[Proof, ...]]:
     """Make the host match `spec` and prove that what answers is what was asked for.
 
-    Refused before anything is touched when a port is held by somebody else. Raises the Problem of whatever failed.
+    A stray engine on a port or GPU that is needed is ended. Refused before anything is touched when somebody else holds
+    it, unless `evict` names him. Raises the Problem of whatever failed.
     """
     with host.store.lock("deploy"):
-        made = prepare(host, spec)
-        refuse(made.against())
+        made = prepare(host, spec, evict=evict)
+        refuse(made.refusals)
         host.store.cache_engine(observe.engine_key(made.engine), made.engine)
         execute.carry_out(host, made.steps, tell)
-        proofs = prove(made.release.instances)
-        marking.after(host, made.release.instances, made.memory)
-        return made, proofs
+        return made, prove(made.release.instances)
 
 
 def prove(instances: Iterable[Instance]) -> tuple[Proof, ...]:
@@ -98,27 +82,15 @@ def refuse(refusals: tuple[Problem, ...]) -> None:
         raise type(refusals[0])("\n".join(str(r) for r in refusals), hint=refusals[0].hint)
 
 
-def teardown(host: Host, tell: Tell, *, verify: bool, purge: bool) -> Teardown:
-    """Stop everything of ours, end what is left of our trees, and with `verify` prove that nothing is.
-
-    Raises LeftOver naming what is still there.
-    """
-    with host.store.lock("teardown"):
-        instances = observe.installed(host)
-        view = observe.host(host, None)
-        trees = proof.trees(view)
-        steps = plan.teardown(instances, view, purge=purge)
-        execute.carry_out(host, steps, tell)
-        survivors = proof.end(host, trees)
-        checks = proof.gone(instances, trees) if verify or survivors else ()
-    left = [c for c in checks if not c.ok]
-    if left:
-        raise LeftOver(
-            "cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint="dsv4ctl status"
-        )
-    return Teardown(steps=steps, checks=checks)
-
-
-def planned_teardown(host: Host, *, purge: bool) -> tuple[Step, ...]:
-    """What a teardown would do; changes nothing."""
-    return plan.teardown(observe.installed(host), observe.host(host, None), purge=purge)
+def _found(starting: tuple[Instance, ...], view: HostView, machine: Machine, evict: tuple[int, ...]) -> Found:
+    """Who holds what the instances that are about to start need; nobody is looked for when none is."""
+    if not starting:
+        return plan.NOBODY
+    wanted = Wanted(
+        ports=frozenset(port for i in starting for _, port in i.ports),
+        gpus=frozenset(uuid for i in starting for uuid in i.gpu_uuids),
+        evict=evict,
+        units=inquiry.units_of(view.units),
+        users=inquiry.users_of(starting),
+    )
+    return inquiry.look(wanted, machine.gpus)

@@ -1,6 +1,5 @@
 """Release x HostView -> steps, each with its reason. Pure: a plan can be printed, compared, cut and made again."""
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -141,40 +140,37 @@ def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[P
     a stray that the plan ends.
     """
     changed = tuple(i for i in release.instances if not _runs(i, view))
-    named = {port for suspect in found.blame.suspects if free.stands(suspect) for port in suspect.ports}
     ours = {u.name for u in _our_services(view) if u.active not in DOWN}
     return (
-        *free.refusals(found),
-        *free.unfit(to_start(release, view), found.gpus),
         *(
-            _taken(instance, job, view.ports[port])
+            _taken(instance, job, view.ports[port], found)
             for instance in changed
             for job, port in instance.ports
-            if port in view.ports and port not in named and free.blocking(view.ports[port], ours, found.ended)
+            if port in view.ports and free.blocking(view.ports[port], ours, found.ended)
         ),
+        *free.unfit(to_start(release, view), found.gpus),
+        *free.on_gpus(found),
     )
 
 
 def teardown(instances: tuple[Instance, ...], view: HostView, *, purge: bool) -> tuple[Step, ...]:
     """The steps that leave nothing of ours running; with `purge` nothing of ours installed either."""
     ours = sorted(_our_services(view), key=lambda u: _stop_rank(u.name, instances))
-    steps: list[Step] = [Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN]
-    # A unit whose engine had to be killed is left failed by its stop: the reset is planned for every unit that was up.
-    steps += [ResetFailed(unit=u.name, reason="a stop may leave one") for u in ours if u.active != "inactive"]
-    if purge:
-        steps += [Disable(unit=u.name, reason="--purge") for u in _installed(view) if u.enabled == "enabled"]
-        steps += [RemoveFile(path=p, before=t, reason="--purge") for p, t in sorted(view.files.items())]
-        steps += [Reload(reason="unit files are removed")] if any(_is_unit(p) for p in view.files) else []
-    return tuple(steps)
+    return (
+        *(Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN),
+        # A unit whose engine had to be killed is left failed by its stop: the reset is planned for all that were up.
+        *(ResetFailed(unit=u.name, reason="a stop may leave one") for u in ours if u.active != "inactive"),
+        *(purges(view) if purge else ()),
+    )
 
 
-def diff(step: WriteFile | RemoveFile) -> str:
-    """A unified diff of what the step does to its file; '' for a file written for the first time is never returned."""
-    before = (step.before or "").splitlines(keepends=True)
-    after = step.text.splitlines(keepends=True) if isinstance(step, WriteFile) else []
-    old = step.path if step.before is not None else "/dev/null"
-    new = step.path if isinstance(step, WriteFile) else "/dev/null"
-    return "".join(difflib.unified_diff(before, after, old, new))
+def purges(view: HostView) -> tuple[Step, ...]:
+    """The steps that remove everything of ours that is installed."""
+    return (
+        *(Disable(unit=u.name, reason="--purge") for u in _installed(view) if u.enabled == "enabled"),
+        *(RemoveFile(path=p, before=t, reason="--purge") for p, t in sorted(view.files.items())),
+        *([Reload(reason="unit files are removed")] if any(_is_unit(p) for p in view.files) else []),
+    )
 
 
 def is_up(unit: Unit | None) -> bool:
@@ -294,8 +290,10 @@ def _is_unit(path: str) -> bool:
     return path.startswith(UNIT_FOLDER)
 
 
-def _taken(instance: Instance, job: str, port: PortView) -> PortTaken:
+def _taken(instance: Instance, job: str, port: PortView, found: Found) -> PortTaken:
+    option = "--port" if job == "http" else "--internal-port"
+    advice = free.advice_on(port.port, found) or "end it"
     return PortTaken(
-        f"cannot give port {port.port} ({job}) to {instance.unit}: {port.blocked}",
-        hint=f"end it, or choose another port: dsv4ctl deploy {'--port' if job == 'http' else '--internal-port'} …",
+        f"cannot give port {port.port} ({job}) to {instance.unit}: {port.blocked}{free.signs_on(port.port, found)}",
+        hint=f"{advice}, or choose another port: dsv4ctl deploy {option} …",
     )

@@ -1,5 +1,6 @@
 """Values -> lines and tables for people. Pure: the time now is handed in, colours belong to cli."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
@@ -19,7 +20,6 @@ from dsv4ctl.plan import (
     Step,
     Stop,
     WriteFile,
-    diff,
 )
 
 GIB = 1024**3
@@ -42,6 +42,15 @@ def diffs(todo: Iterable[Step]) -> str:
     return "".join(diff(step) for step in changes if not step.path.startswith(INSTANCE_FOLDER))
 
 
+def diff(step: WriteFile | RemoveFile) -> str:
+    """A unified diff of what the step does to its file; '' for a file written for the first time is never returned."""
+    before = (step.before or "").splitlines(keepends=True)
+    after = step.text.splitlines(keepends=True) if isinstance(step, WriteFile) else []
+    old = step.path if step.before is not None else "/dev/null"
+    new = step.path if isinstance(step, WriteFile) else "/dev/null"
+    return "".join(difflib.unified_diff(before, after, old, new))
+
+
 def proof_line(proof: Proof) -> str:
     """What answers now."""
     context = f", context {proof.context_length}" if proof.context_length else ""
@@ -57,7 +66,7 @@ def status(found: Status, now: float) -> str:
     """The status table, each instance's own words below it, and what could not be read."""
     if not found.rows:
         return "nothing is deployed here; dsv4ctl deploy --mode single-tp4 --port 30001"
-    words = [f"{row.unit}: {said}" for row in found.rows for said in (row.words, row.memory) if said]
+    words = [f"{row.unit}: {row.words}" for row in found.rows if row.words]
     notes = [f"note: {note}" for row in found.rows for note in row.notes] + [f"note: {note}" for note in found.notes]
     return "\n".join([table(HEADINGS, [_cells(row, now) for row in found.rows]), *words, *notes])
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "logs": "Show an instance's log.",
     "teardown": "Stop everything of ours and prove that nothing is left.",
     "memory": "Plan GPU memory: what fits, what to set, what a longer context costs.",
+    "who": "Show who holds a port or a GPU, and what teardown would do.",
     "render": "Print or write the unit files of a config.",
     "config": "Show the effective config, or an example.",
     "init": "Write a config for this host from what is found on it.",

@@ -13,8 +13,9 @@ from dsv4ctl.cli.options import Asked, spec_options
 @click.option(
     "--dry-run", is_flag=True, help="Show the steps and the unit diffs and touch nothing; the same as `plan`."
 )
+@click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="End this foreign holder; again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(asked: Asked, dry_run: bool, as_json: bool) -> int:
+def command(asked: Asked, dry_run: bool, evict: tuple[int, ...], as_json: bool) -> int:
     """Make this host serve what is asked for, and prove it.
 
     Exits 0 only when the unit's own processes answer on the port, are ready, name the model and have generated.
@@ -26,9 +27,9 @@ def command(asked: Asked, dry_run: bool, as_json: bool) -> int:
 
     host, spec = asked.host(), asked.spec()
     if dry_run:
-        return show(lifecycle.prepare(host, spec), as_json=as_json)
+        return show(lifecycle.prepare(host, spec, evict=evict), as_json=as_json)
     with live.teller() as tell:
-        made, proofs = lifecycle.deploy(host, spec, tell)
+        made, proofs = lifecycle.deploy(host, spec, tell, evict=evict)
     for warning in made.warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:

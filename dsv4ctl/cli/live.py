@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dsv4ctl import screen
-from dsv4ctl.execute import Doing, Seen, Tell
+from dsv4ctl.execute import Doing, Seen, Tell, Waits
+from dsv4ctl.free import AwaitGpus, EndTree
 from dsv4ctl.plan import Start, Step, Stop
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 # A line every this many seconds from a phase that only counts up; a new phase is told at once.
 REPEAT_S = 10.0
+# What is waited for is told this often.
+WAITS_S = 2.0
+TAKE_TIME = (Start, Stop, EndTree, AwaitGpus)
 
 
 @contextmanager
@@ -41,10 +45,14 @@ class Lines:
         self._phase = ""
         self._at = 0.0
 
-    def tell(self, what: Doing | Seen) -> None:
+    def tell(self, what: Doing | Seen | Waits) -> None:
         """Say it, unless it was just said."""
         if isinstance(what, Doing):
             self._say(screen.step_line(what.step))
+            return
+        if isinstance(what, Waits):
+            if time.monotonic() - self._at >= WAITS_S:
+                self._say(f"  {what.words}")
             return
         text = screen.phase_line(what.unit, what.state)
         phase = what.state.phase if what.state is not None else ""
@@ -68,11 +76,11 @@ class View:
         self._step: Step | None = None
         self._step_began = self._began
 
-    def tell(self, what: Doing | Seen) -> None:
+    def tell(self, what: Doing | Seen | Waits) -> None:
         """Redraw."""
         if isinstance(what, Doing):
             self._next(what.step)
-        self._draw(what if isinstance(what, Seen) else None)
+        self._draw(what)
 
     def _next(self, step: Step) -> None:
         now = time.monotonic()
@@ -81,18 +89,20 @@ class View:
 
     def _finish(self, now: float) -> None:
         if self._step is not None:
-            took = f"  ({now - self._step_began:.1f} s)" if isinstance(self._step, Start | Stop) else ""
+            took = f"  ({now - self._step_began:.1f} s)" if isinstance(self._step, TAKE_TIME) else ""
             self._lines.append(f"+ {self._step_began - self._began:6.1f} s  {screen.step_line(self._step)}{took}")
 
-    def _draw(self, seen: Seen | None) -> None:
+    def _draw(self, what: Doing | Seen | Waits) -> None:
         from rich.text import Text
 
         now = time.monotonic()
         text = Text("\n".join(self._lines) + ("\n" if self._lines else ""), style="dim")
         if self._step is not None:
             text.append(f"> {now - self._began:6.1f} s  {screen.step_line(self._step)}")
-        if seen is not None:
-            text.append(f"\n             {screen.phase_line(seen.unit, seen.state)}", style="bold")
-            if seen.state is not None and seen.state.total:
-                text.append(f"\n             {screen.bar(seen.state.done, seen.state.total)}", style="cyan")
+        if isinstance(what, Waits):
+            text.append(f"\n             {what.words}", style="bold")
+        if isinstance(what, Seen):
+            text.append(f"\n             {screen.phase_line(what.unit, what.state)}", style="bold")
+            if what.state is not None and what.state.total:
+                text.append(f"\n             {screen.bar(what.state.done, what.state.total)}", style="cyan")
         self._live.update(text)

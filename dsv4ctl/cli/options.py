@@ -130,6 +130,17 @@ def _overrides(command: Function) -> Function:
     return command
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """The numbers in "0-3" or "0,2,4-6". Raises click's usage error for anything else."""
+    found: list[int] = []
+    for part in filter(None, text.replace(" ", "").split(",")):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise click.BadParameter(f"'{text}' is no list of GPUs such as 0-3 or 0,2")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(dict.fromkeys(found))
+
+
 def option_of(key: str) -> str:
     """The option that overrides a key: memory.context_length is --context-length."""
     return "--" + key.rpartition(".")[2].replace("_", "-")

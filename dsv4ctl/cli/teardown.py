@@ -3,40 +3,70 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from dsv4ctl.cli.options import root_option
 
+if TYPE_CHECKING:
+    from dsv4ctl.clearing import Clearing, Teardown
+
 
 @click.command("teardown", short_help="Stop everything of ours and prove that nothing is left.")
 @root_option
-@click.option("--verify", is_flag=True, help="Prove that units, processes, cgroups and ports are gone.")
+@click.option("--verify", is_flag=True, help="Prove that units, processes, ports and GPU memory are gone.")
+@click.option("--mode", metavar="NAME", default="", help="Only if this mode is deployed.")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only this role; may be given again.")
+@click.option("--port", "ports", multiple=True, type=click.IntRange(1, 65535), help="Only what uses this port; again.")
+@click.option("--gpus", metavar="LIST", default="", help='Only what uses these GPUs: "0-3" or "0,2".')
+@click.option("--strays", is_flag=True, help="Also every engine that nobody deployed, whatever it holds.")
+@click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; again.")
+@click.option("--timeout", "limit_s", type=click.FloatRange(0), default=120.0, help="Seconds to wait for the driver.")
+@click.option("--grace", "term_s", type=click.FloatRange(0), default=25.0, help="Seconds for a stray to end by itself.")
 @click.option("--purge", is_flag=True, help="Also disable and remove what deploy installed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and touch nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(root: Path, verify: bool, purge: bool, dry_run: bool, as_json: bool) -> int:
-    """Stop our units in order, end what is left of their trees, and prove that nothing is left.
+def command(root: Path, gpus: str, verify: bool, dry_run: bool, as_json: bool, **asked: object) -> int:
+    """Stop our units in order, end strays on their ports and GPUs, and prove that nothing is left.
 
-    Without --purge the unit files stay and stay enabled: a reboot starts them again.
+    Without --purge the unit files stay and stay enabled: a reboot starts them again. Processes of somebody else's are
+    never ended unless --evict names them; `dsv4ctl who` shows them.
     """
-    from dsv4ctl import lifecycle, screen
+    from dsv4ctl import clearing
+    from dsv4ctl.clearing import Aim
     from dsv4ctl.cli import live
+    from dsv4ctl.cli.options import numbers
     from dsv4ctl.host import Host
 
-    host = Host.real(root)
+    host, aim = Host.real(root), Aim(gpus=numbers(gpus), **cast("dict[str, Any]", asked))
     if dry_run:
-        todo = lifecycle.planned_teardown(host, purge=purge)
-        click.echo(screen.steps(todo) if todo else "nothing to do")
-        return 0
+        return _plan(clearing.prepare(host, aim), as_json=as_json)
     with live.teller() as tell:
-        done = lifecycle.teardown(host, tell, verify=verify, purge=purge)
-    if as_json:
-        click.echo(
-            json.dumps(
-                {"stopped": [screen.step_line(s) for s in done.steps], "checks": [asdict(c) for c in done.checks]}
-            )
-        )
-        return 0
-    click.echo(screen.checks(done.checks) if done.checks else "stopped" if done.steps else "nothing to do")
+        done = clearing.teardown(host, aim, tell, verify=verify)
+    _show(done, as_json=as_json)
+    clearing.judge(done.checks)
     return 0
+
+
+def _plan(made: "Clearing", *, as_json: bool) -> int:
+    from dsv4ctl import free, screen
+
+    if as_json:
+        refusals = [str(problem) for problem in free.refusals(made.found)]
+        click.echo(json.dumps({"steps": [screen.step_line(s) for s in made.steps], "stays": refusals}))
+        return 0
+    click.echo(screen.steps(made.steps) if made.steps else "nothing to do")
+    for problem in free.refusals(made.found):
+        click.echo(f"stays: {problem}", err=True)
+    return 0
+
+
+def _show(done: "Teardown", *, as_json: bool) -> None:
+    from dsv4ctl import screen
+
+    if as_json:
+        checks = [asdict(check) for check in done.checks]
+        click.echo(json.dumps({"stopped": [screen.step_line(s) for s in done.steps], "checks": checks}))
+    else:
+        click.echo(screen.checks(done.checks) if done.checks else "stopped" if done.steps else "nothing to do")

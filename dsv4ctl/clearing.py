@@ -1,0 +1,179 @@
+"""teardown and who: from what shall be gone to the proof that it is. Deploy's counterpart; one page each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dsv4ctl import execute, free, gone, gpus, inquiry, observe, plan, trees
+from dsv4ctl.execute import Tell
+from dsv4ctl.findings import Check
+from dsv4ctl.free import Found
+from dsv4ctl.host import Host
+from dsv4ctl.inquiry import Wanted
+from dsv4ctl.model import GpuView, HostView, Instance
+from dsv4ctl.plan import Step
+from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem
+
+# A tree that its starter brings back, or that forks while it is ended, is ended again; more often it is no accident.
+ROUNDS = 5
+# The first of these that a check failed with decides the exit status.
+WORST_FIRST: tuple[type[Problem], ...] = (LeftOver, ForeignHolder, PortTaken, GpuProblem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What a teardown is asked for. Without mode, roles, ports and GPUs it is everything of ours.
+
+    `strays`: engines that no release knows as well. `evict`: pids that may be ended though they are no engine.
+    `limit_s`: how long to wait for the driver; `term_s`: how long a stray may take to end by itself.
+    """
+
+    mode: str = ""
+    roles: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    strays: bool = False
+    evict: tuple[int, ...] = ()
+    limit_s: float = free.DRIVER_S
+    term_s: float = free.TERM_S
+    purge: bool = False
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is for a part of what is ours."""
+        return bool(self.mode or self.roles or self.ports or self.gpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearing:
+    """What a teardown would do: its instances, what it wants free, who was found on that, and the steps."""
+
+    instances: tuple[Instance, ...]
+    view: HostView
+    wanted: Wanted
+    found: Found
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teardown:
+    """What a teardown did, and the checks that nothing is left (empty without --verify)."""
+
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...] = ()
+
+
+def prepare(host: Host, aim: Aim) -> Clearing:
+    """Look at the host and plan the teardown; changes nothing. Raises Problem for a mode, GPU or pid that is none."""
+    installed = observe.installed(host)
+    chosen = _chosen(host, installed, aim)
+    view = _narrowed(observe.host(host, None), chosen) if aim.is_narrow else observe.host(host, None)
+    seen = gpus.read() if aim.gpus or aim.strays or any(i.gpus for i in chosen) else GpuView()
+    wanted = _wanted(chosen, view, aim, seen)
+    found = inquiry.look(wanted, seen)
+    steps = (
+        *plan.teardown(chosen, view, purge=False),
+        *free.ends(found, term_s=aim.term_s),
+        *free.segments(found),
+        *(plan.purges(view) if aim.purge else ()),
+    )
+    return Clearing(instances=chosen, view=view, wanted=wanted, found=found, steps=steps)
+
+
+def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool) -> Teardown:
+    """Stop what is asked for of ours, end strays on its ports and GPUs, and with `verify` check that nothing is left.
+
+    Raises LeftOver when a process cannot be ended.
+    """
+    with host.store.lock("teardown"):
+        made = prepare(host, aim)
+        known = trees.of(made.view)
+        execute.carry_out(host, made.steps, tell)
+        survivors = trees.end(host, known)
+        found = _end_what_came_back(host, made, aim, tell)
+        checks: tuple[Check, ...] = ()
+        if verify or survivors:
+            look = gone.Look(instances=made.instances, trees=known, wanted=made.wanted, limit_s=aim.limit_s)
+            checks = gone.checks(host, look, found, tell)
+    return Teardown(steps=made.steps, checks=checks)
+
+
+def judge(checks: Iterable[Check]) -> None:
+    """Raise for what is left: LeftOver, ForeignHolder, PortTaken or GpuProblem, the worst of them."""
+    left = [check for check in checks if not check.ok]
+    if not left:
+        return
+    worst = next(problem for problem in WORST_FIRST if any(check.status is problem.status for check in left))
+    hint = next((check.hint for check in left if check.hint and check.status is worst.status), "dsv4ctl who")
+    raise worst("cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint=hint)
+
+
+def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...]) -> Clearing:
+    """Who holds these ports and GPUs, or without any those of what is installed; and what a teardown would do."""
+    aim = Aim(ports=ports, gpus=numbers)
+    if not aim.is_narrow:
+        seen = gpus.read()
+        aim = replace(aim, gpus=tuple(gpu.index for gpu in seen.gpus), ports=_installed_ports(host))
+    return prepare(host, aim)
+
+
+def _installed_ports(host: Host) -> tuple[int, ...]:
+    return tuple(port for instance in observe.installed(host) for _, port in instance.ports)
+
+
+def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Found:
+    """Look again, and end again what came back or was forked meanwhile; returns the last look."""
+    wanted = replace(made.wanted, evict=())
+    for _ in range(ROUNDS):
+        found = inquiry.look(wanted)
+        steps: tuple[Step, ...] = (*free.ends(found, term_s=aim.term_s), *free.segments(found))
+        if not steps:
+            return found
+        execute.carry_out(host, steps, tell)
+    return inquiry.look(wanted)
+
+
+def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Instance, ...]:
+    """The instances that are asked for: by mode and role, and by any of their ports and GPUs."""
+    _require_mode(host, aim.mode)
+    known = {instance.role for instance in installed}
+    if missing := [role for role in aim.roles if role not in known]:
+        raise Problem(f"cannot tear down {', '.join(missing)}: no such role is installed", hint="dsv4ctl status")
+    chosen = tuple(i for i in installed if not aim.roles or i.role in aim.roles)
+    if not aim.ports and not aim.gpus:
+        return chosen
+    return tuple(
+        i for i in chosen if any(port in aim.ports for _, port in i.ports) or any(gpu in aim.gpus for gpu in i.gpus)
+    )
+
+
+def _require_mode(host: Host, mode: str) -> None:
+    current = host.store.current()
+    if mode and current is not None and current[1].mode != mode:
+        raise Problem(f"cannot tear down mode {mode}: mode {current[1].mode} is deployed", hint="dsv4ctl status")
+
+
+def _narrowed(view: HostView, chosen: tuple[Instance, ...]) -> HostView:
+    """The part of the view that belongs to some instances."""
+    units = {instance.unit for instance in chosen}
+    files = {f"{plan.UNIT_FOLDER}/{unit}" for unit in units}
+    files |= {f"{plan.INSTANCE_FOLDER}{i.name}-{i.digest}.json" for i in chosen}
+    return replace(
+        view,
+        units={name: unit for name, unit in view.units.items() if name in units},
+        files={path: text for path, text in view.files.items() if path in files},
+    )
+
+
+def _wanted(chosen: tuple[Instance, ...], view: HostView, aim: Aim, seen: GpuView) -> Wanted:
+    uuids = {gpu.index: gpu.uuid for gpu in seen.gpus}
+    if missing := [number for number in aim.gpus if number not in uuids]:
+        why = seen.problem or "this host has no such GPU"
+        raise GpuProblem(f"cannot look at GPU {', '.join(map(str, missing))}: {why}", hint="nvidia-smi -L")
+    return Wanted(
+        ports=frozenset(aim.ports) | {port for i in chosen for _, port in i.ports},
+        gpus=frozenset(uuids[number] for number in aim.gpus) | {uuid for i in chosen for uuid in i.gpu_uuids},
+        everything=aim.strays,
+        evict=aim.evict,
+        units=inquiry.units_of(view.units),
+        users=inquiry.users_of(chosen),
+    )

@@ -1,0 +1,33 @@
+"""`dsv4ctl who`."""
+
+import json
+from pathlib import Path
+
+import click
+
+from dsv4ctl.cli.options import root_option
+
+
+@click.command("who", short_help="Show who holds a port or a GPU, and what teardown would do.")
+@root_option
+@click.argument("what", nargs=-1, metavar="[PORT|gpu:N]...")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+def command(root: Path, what: tuple[str, ...], as_json: bool) -> int:
+    """Show who holds ports and GPUs: who it is, since when, how much, and what a teardown would do about it.
+
+    Without arguments: all GPUs, and the ports of what is installed.
+    """
+    from dsv4ctl import clearing, screen_who
+    from dsv4ctl.host import Host
+
+    ports = tuple(_number(word) for word in what if not word.startswith("gpu:"))
+    gpus = tuple(_number(word.removeprefix("gpu:")) for word in what if word.startswith("gpu:"))
+    found = clearing.who(Host.real(root), ports=ports, numbers=gpus)
+    click.echo(json.dumps(screen_who.as_json(found)) if as_json else screen_who.text(found))
+    return 0
+
+
+def _number(word: str) -> int:
+    if not word.isdecimal() or not int(word) <= 65535:
+        raise click.BadParameter(f"'{word}' is neither a port such as 30001 nor a GPU such as gpu:0")
+    return int(word)

@@ -1,0 +1,134 @@
+"""The proof that nothing is left: units, processes by any sign, ports, GPU memory, /dev/shm; and what is waited for."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dsv4ctl import free, procs, settle, shm, sockets, systemd, trees
+from dsv4ctl.blame import Suspect, Verdict, words
+from dsv4ctl.execute import Tell, Waits
+from dsv4ctl.findings import Check
+from dsv4ctl.free import AwaitGpus, Found
+from dsv4ctl.host import Host
+from dsv4ctl.inquiry import Wanted
+from dsv4ctl.model import Instance, PortView, Unit
+from dsv4ctl.plan import DOWN
+from dsv4ctl.problems import GpuProblem, Status
+from dsv4ctl.trees import UnitTree
+
+PORT_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What must be gone: the units of instances, known trees, and what was wanted free. `limit_s`: patience in all."""
+
+    instances: tuple[Instance, ...]
+    trees: tuple[UnitTree, ...]
+    wanted: Wanted
+    limit_s: float
+
+
+def checks(host: Host, look: Look, found: Found, tell: Tell) -> tuple[Check, ...]:
+    """Check everything, one line each; where nobody holds what is not free yet, the kernel and the driver have time."""
+    names = {i.unit for i in look.instances} | look.wanted.units
+    units = systemd.show(tuple(sorted(names))) if names else {}
+    return (
+        *(_unit(u) for _, u in sorted(units.items())),
+        *(_tree(t) for t in look.trees),
+        *_strays(look.wanted, found),
+        *_ports(host, look, tell),
+        *_gpus(host, look, found, tell),
+        *_segments(look.wanted),
+    )
+
+
+def _unit(unit: Unit) -> Check:
+    return Check(what=f"unit {unit.name}", ok=unit.active in DOWN, words=f"{unit.active} ({unit.sub})")
+
+
+def _tree(tree: UnitTree) -> Check:
+    left, count = trees.left(tree), len(tree.processes)
+    shown = ", ".join(_shown(process.pid) for process in left)
+    return Check(
+        what=f"processes of {tree.unit}",
+        ok=not left,
+        words=f"still there: {shown}" if left else f"all {count} gone, cgroup empty",
+    )
+
+
+def _shown(pid: int) -> str:
+    process = procs.read(pid)
+    return f"pid {pid} ({process.comm}, state {process.state})" if process else f"pid {pid}"
+
+
+def _strays(wanted: Wanted, found: Found) -> tuple[Check, ...]:
+    """Holders by any sign. Who may not be ended is a check of its own, for the operator decides about it."""
+    left = tuple(_holder(s) for s in found.blame.suspects if s.process is not None or s.ports)
+    if left or not (wanted.ports or wanted.gpus or wanted.everything):
+        return left
+    whose = "engines of any kind" if wanted.everything else "holders of its ports and GPUs"
+    return (Check(what="strays", ok=True, words=f"no {whose} left"),)
+
+
+def _holder(suspect: Suspect) -> Check:
+    stays = free.stands(suspect)
+    return Check(
+        what="foreign holder" if stays else "stray",
+        ok=False,
+        words=words.suspect(suspect),
+        status=Status.FOREIGN if stays else Status.LEFT_OVER,
+        hint=words.advice(suspect) if stays else "dsv4ctl teardown --verify",
+    )
+
+
+def _ports(host: Host, look: Look, tell: Tell) -> Iterable[Check]:
+    hosts = {port: ("" if job != "http" else i.host) for i in look.instances for job, port in i.ports}
+    end = host.clock.now() + look.limit_s
+    for port in sorted(look.wanted.ports):
+        address = hosts.get(port) or "0.0.0.0"  # noqa: S104 - looked at, not bound
+        seen = sockets.view(address, port)
+        # Nobody holds it: TIME_WAIT, or a connection that is being closed. The kernel lets go by itself.
+        while seen.blocked and not seen.holders and host.clock.now() < end:
+            tell(Waits(f"waiting for port {port}: {seen.blocked}"))
+            host.clock.sleep(PORT_EVERY_S)
+            seen = sockets.view(address, port)
+        yield _port(seen)
+
+
+def _port(port: PortView) -> Check:
+    return Check(
+        what=f"port {port.port}",
+        ok=not port.blocked,
+        words=port.blocked or "free on both families",
+        status=Status.PORT_TAKEN,
+        hint=f"dsv4ctl who {port.port}",
+    )
+
+
+def _gpus(host: Host, look: Look, found: Found, tell: Tell) -> Iterable[Check]:
+    """Each GPU at its idle memory. Nobody is waited for who will not go by himself."""
+    kept = {uuid for s in found.blame.suspects if s.verdict is not Verdict.STRAY for uuid in s.gpus}
+    named = [(gpu.index, gpu.uuid) for gpu in found.gpus.gpus if gpu.uuid in look.wanted.gpus]
+    unseen = look.wanted.gpus - {uuid for _, uuid in named}
+    if unseen:
+        why = found.gpus.problem or "not listed by the driver any more"
+        yield Check(what=f"memory of {len(unseen)} GPUs", ok=False, words=f"not known: {why}", status=Status.GPU)
+    for index, uuid in named:
+        limit_s = 0.0 if uuid in kept else look.limit_s
+        step = AwaitGpus(gpus=((index, uuid),), limit_s=limit_s, reason="")
+        try:
+            waited = settle.await_gpus(step, host.clock, lambda text: tell(Waits(text)))
+        except GpuProblem as problem:
+            yield Check(what=f"memory of GPU {index}", ok=False, words=str(problem), status=Status.GPU)
+            continue
+        after = f" after {waited:.0f} s" if waited >= 1 else ""
+        yield Check(what=f"memory of GPU {index}", ok=True, words=f"at its idle baseline{after}")
+
+
+def _segments(wanted: Wanted) -> tuple[Check, ...]:
+    if not wanted.users:
+        return ()
+    left = shm.leftovers(wanted.users)
+    shown = ", ".join(segment.path for segment in left)
+    what = "shared memory"
+    return (Check(what=what, ok=not left, words=f"left behind: {shown}" if left else "nothing left by the dead"),)

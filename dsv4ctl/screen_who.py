@@ -1,0 +1,66 @@
+"""What `who` shows: every holder, why it is called what it is called, and what would be done. Pure."""
+
+from dsv4ctl.blame import Suspect, Verdict, gpus, words
+from dsv4ctl.clearing import Clearing
+from dsv4ctl.model import Gpu
+
+
+def text(found: Clearing) -> str:
+    """One block a holder, one line a GPU in use; what is free is said so."""
+    blocks = [_block(found, suspect) for suspect in found.found.blame.suspects]
+    lines = [words.gpu(gpu, found.found.holds) for gpu in _gpus(found) if gpus.busy(gpu)]
+    lines += [f"GPU {gpu.index}: idle" for gpu in _gpus(found) if not gpus.busy(gpu)]
+    taken = {port for suspect in found.found.blame.suspects for port in suspect.ports}
+    lines += [f"port {port}: nobody listens" for port in sorted(found.wanted.ports - taken)]
+    if found.found.gpus.problem:
+        lines.append(f"GPUs: {found.found.gpus.problem}")
+    return "\n".join((*blocks, *lines)) or "nothing is installed, and this host has no GPU; dsv4ctl who PORT"
+
+
+def as_json(found: Clearing) -> dict[str, object]:
+    """The same as values."""
+    return {
+        "holders": [
+            {
+                "verdict": suspect.verdict,
+                "pid": suspect.process.pid if suspect.process else None,
+                "user": suspect.process.user if suspect.process else None,
+                "comm": suspect.process.comm if suspect.process else None,
+                "command": suspect.process.command if suspect.process else None,
+                "since": suspect.process.started_at if suspect.process else None,
+                "place": suspect.place,
+                "holds": suspect.holds,
+                "signs": suspect.signs,
+                "would": would(found, suspect),
+            }
+            for suspect in found.found.blame.suspects
+        ],
+        "gpus": [
+            {"index": gpu.index, "uuid": gpu.uuid, "used_bytes": gpu.used_bytes, "busy": gpus.busy(gpu)}
+            for gpu in _gpus(found)
+        ],
+        "ports": sorted(found.wanted.ports),
+    }
+
+
+def would(found: Clearing, suspect: Suspect) -> str:
+    """What a teardown would do about a holder."""
+    tree = next((t for t in found.found.blame.trees if suspect.process and suspect.process.identity in t.members), None)
+    if tree is not None:
+        return f"be ended with its tree of {len(tree.members)}"
+    if suspect.verdict is Verdict.OURS:
+        return "be stopped with its unit"
+    return f"stay: {words.advice(suspect)}"
+
+
+def _block(found: Clearing, suspect: Suspect) -> str:
+    lines = [f"{suspect.verdict}: {words.suspect(suspect)}"]
+    lines += [f"    also: {sign}" for sign in suspect.signs[1:]]
+    if suspect.process and suspect.process.command:
+        command = " ".join(suspect.process.command.split())
+        lines.append(f"    command: {command[:160]}")
+    return "\n".join([*lines, f"    it would {would(found, suspect)}"])
+
+
+def _gpus(found: Clearing) -> list[Gpu]:
+    return [gpu for gpu in found.found.gpus.gpus if gpu.uuid in found.wanted.gpus]
