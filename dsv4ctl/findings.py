@@ -26,6 +26,7 @@ class Row:
     restarts: int
     words: str
     notes: tuple[str, ...] = ()
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

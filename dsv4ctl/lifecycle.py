@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dsv4ctl import config, execute, inquiry, observe, plan, proof, release
+from dsv4ctl import config, execute, foresight, inquiry, marking, observe, plan, proof, release
 from dsv4ctl.execute import Tell
 from dsv4ctl.findings import Proof
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
+from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, Release
-from dsv4ctl.plan import Step
+from dsv4ctl.plan import Start, Step
 from dsv4ctl.problems import Problem
 
 
@@ -24,17 +25,25 @@ class Plan:
     steps: tuple[Step, ...]
     refusals: tuple[Problem, ...]
     warnings: tuple[str, ...]
+    memory: Forecast
+
+    def against(self) -> tuple[Problem, ...]:
+        """Everything that stands against it: what others hold, and memory that cannot do for what is to be started."""
+        starting = (step.instance.role for step in self.steps if isinstance(step, Start))
+        return (*self.memory.refusals(starting), *self.refusals)
 
 
 def render(host: Host, spec: HostSpec) -> Release:
     """The release that `spec` gives on this host. Raises what the engine and release rooms raise."""
-    return release.render(spec, observe.machine(host, spec), observe.texts())
+    machine = observe.machine(host, spec)
+    return release.render(foresight.of_deploy(host, spec, machine).spec, machine, observe.texts())
 
 
 def prepare(host: Host, spec: HostSpec, *, evict: tuple[int, ...] = ()) -> Plan:
     """Look at the host and plan the deploy; changes nothing. `evict`: pids that may be ended for it."""
     machine = observe.machine(host, spec)
-    want = release.render(spec, machine, observe.texts())
+    memory = foresight.of_deploy(host, spec, machine)
+    want = release.render(memory.spec, machine, observe.texts())
     view = observe.host(host, want)
     found = _found(plan.to_start(want, view), view, machine, evict)
     return Plan(
@@ -43,7 +52,8 @@ def prepare(host: Host, spec: HostSpec, *, evict: tuple[int, ...] = ()) -> Plan:
         view=view,
         steps=plan.deploy(want, view, found),
         refusals=plan.refusals(want, view, found),
-        warnings=(*config.warnings(spec), *want.notes, *_objections(want, view)),
+        warnings=(*config.warnings(spec), *want.notes, *_objections(want, view), *memory.warnings()),
+        memory=memory,
     )
 
 
@@ -63,10 +73,12 @@ def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = (
     """
     with host.store.lock("deploy"):
         made = prepare(host, spec, evict=evict)
-        refuse(made.refusals)
+        refuse(made.against())
         host.store.cache_engine(observe.engine_key(made.engine), made.engine)
         execute.carry_out(host, made.steps, tell)
-        return made, prove(made.release.instances)
+        proofs = prove(made.release.instances)
+        marking.after(host, made.release.instances, made.memory)
+        return made, proofs
 
 
 def prove(instances: Iterable[Instance]) -> tuple[Proof, ...]:
