@@ -213,10 +213,15 @@ def _frees(changed: tuple[Instance, ...], found: Found) -> tuple[FreeStep, ...]:
 
 
 def _resets(changed: tuple[Instance, ...], view: HostView) -> Iterator[ResetFailed]:
+    # Manual and automatic starts share one counter, whose interval is hours long; no start that an operator asks for is
+    # refused for earlier ones.
     for instance in changed:
         unit = view.units.get(instance.unit)
-        if unit is not None and unit.active is ActiveState.FAILED:
-            yield ResetFailed(unit=instance.unit, reason=f"it failed before ({unit.result}); this start is yours")
+        if unit is None or unit.load is not LoadState.LOADED or _starting(instance, view):
+            continue
+        failed = unit.active is ActiveState.FAILED
+        why = f"it failed before ({unit.result}); this start is yours" if failed else "earlier starts shall not count"
+        yield ResetFailed(unit=instance.unit, reason=why)
 
 
 def _writes(release: Release, view: HostView) -> Iterator[WriteFile]:

@@ -146,6 +146,20 @@ def test_an_operators_deploy_clears_the_failed_state_first_and_says_so() -> None
     assert "this start is yours" in steps[reset].reason
 
 
+@pytest.mark.parametrize("active", [ActiveState.INACTIVE, ActiveState.ACTIVE])
+def test_earlier_starts_never_count_against_a_deploy_but_a_start_under_way_is_left_alone(active: ActiveState) -> None:
+    there = done(HostView(), plan.deploy(release(instance()), HostView()))
+    units = {**there.units, SERVER: replace(there.units[SERVER], active=active)}
+    under_way = {**there.units, SERVER: replace(there.units[SERVER], active=ActiveState.ACTIVATING)}
+
+    steps = plan.deploy(release(instance()), replace(there, units=units, running={}))
+    followed = plan.deploy(release(instance()), replace(there, units=under_way))
+
+    kinds = [type(step) for step in steps]
+    assert kinds.index(ResetFailed) == kinds.index(Start) - 1
+    assert ResetFailed not in [type(step) for step in followed]
+
+
 def taken(port: int, owner: str) -> PortView:
     listener = Listener(family=Family.IPV4, address="127.0.0.1", port=port, inode=1, cgroup=f"/x/{owner}")
     return PortView(port=port, holders=(Holder(listener=listener, unit=owner),), blocked=f"{owner} listens on it")

@@ -1,0 +1,93 @@
+"""Faults of restarts: a start limit that holds the operator up, a core file that holds the restart up (B48, B54)."""
+
+import time
+
+from dsv4ctl.problems import Status
+from dsv4ctl.rehearsal.private import Machine
+from tests.conftest import Behave
+from tests.system.deploying import (
+    PORT,
+    QUICK,
+    UNIT,
+    configure,
+    deploy,
+    inside,
+    journal,
+    last_lines,
+    processes_of_ours,
+    prop,
+    systemctl,
+    until,
+    wait_for_active,
+    wait_for_state,
+)
+
+
+def test_automatic_restarts_end_at_the_limit_and_an_operators_deploy_clears_it_and_says_so(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B48: by hand the fixed cause would still be refused, for manual and automatic starts share one counter."""
+    configure(machine, '[limits]\nrestart = "1s"\nrestart_max = "1s"\nstarts = 2')
+    behaviour(PORT, **QUICK)
+    deploy(machine)
+    behaviour(PORT, **QUICK, crash_in="dist")
+    machine.run(("kill", "-KILL", str(inside(machine)["scheduler"])), timeout_s=5)
+
+    wait_for_state(machine, "failed")
+    assert "Start request repeated too quickly" in journal(machine, "-u", UNIT)
+    behaviour(PORT, **QUICK)
+    assert systemctl(machine, "start", check=False).status != 0
+    again = deploy(machine)
+
+    assert f"clear the failed state of {UNIT}: it failed before (" in again.stderr
+    assert prop(machine, "ActiveState") == "active"
+
+
+def test_what_was_started_by_hand_or_failed_before_does_not_count_against_a_deploy(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B48: the counter's interval is hours long, to catch failures that take as long; an operator tries more often."""
+    configure(machine, "[limits]\nstarts = 2")
+    behaviour(PORT, **QUICK)
+    deploy(machine)
+    systemctl(machine, "restart")
+    systemctl(machine, "restart")
+    systemctl(machine, "stop")
+    behaviour(PORT, **QUICK, crash_in="dist")
+
+    for _ in range(3):
+        failed = deploy(machine, check=False)
+        assert failed.status == Status.NOT_READY
+        assert "the behaviour file asks for a crash in dist" in failed.stderr
+    behaviour(PORT, **QUICK)
+    assert deploy(machine).status == 0
+
+
+def test_a_crash_with_much_memory_is_restarted_at_once_and_leaves_no_core_file(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B54: a restart would wait until 2 GB are written; it comes within its delay and 5 s."""
+    configure(machine, '[limits]\nrestart = "2s"')
+    behaviour(PORT, **QUICK, heap_mb=2048, abort_after_s=1.0)
+    deploy(machine)
+    first = inside(machine)["engine"]
+    until(lambda: not alive(machine, first), lambda: last_lines(machine), every_s=0.02)
+    behaviour(PORT, **QUICK)
+
+    died = time.monotonic()
+    until(lambda: prop(machine, "NRestarts") == "1", lambda: last_lines(machine))
+    took_s = time.monotonic() - died
+
+    assert took_s < 2 + 5
+    wait_for_active(machine)
+    assert "the engine was killed by SIGABRT while it served" in journal(machine, "-u", UNIT)
+    assert not list((machine.root / "var/cache/dsv4ctl/server").glob("core*"))
+    assert processes_of_ours(machine) > 0
+
+
+def alive(machine: Machine, pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return (machine.root / f"proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
