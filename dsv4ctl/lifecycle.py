@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dsv4ctl import config, execute, foresight, inquiry, marking, observe, plan, proof, release
+from dsv4ctl import config, execute, foresight, inquiry, marking, modes, observe, plan, proof, release
 from dsv4ctl.execute import Tell
 from dsv4ctl.findings import Proof
 from dsv4ctl.free import Found
@@ -12,7 +12,7 @@ from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, Release
 from dsv4ctl.plan import Start, Step
-from dsv4ctl.problems import Problem
+from dsv4ctl.problems import BadConfig, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +71,8 @@ def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = (
     A stray engine on a port or GPU that is needed is ended. Refused before anything is touched when somebody else holds
     it, unless `evict` names him. Raises the Problem of whatever failed.
     """
+    if why := modes.unbuilt(spec.mode):
+        raise BadConfig((f"cannot deploy: {why}",), hint="dsv4ctl render, dsv4ctl plan   show what it would be")
     with host.store.lock("deploy"):
         made = prepare(host, spec, evict=evict)
         refuse(made.against())

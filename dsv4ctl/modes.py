@@ -1,19 +1,30 @@
 """The built-in topologies, the operator's own, and on which GPUs a mode is placed. Knows the words of the house."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
 from dsv4ctl.model import Mode, Role, RoleShape
 
 DEFAULT = "single-tp4"
+ROUTER = RoleShape(role=Role.ROUTER, tp=0, gpus=())
+
+
+def _mode(name: str, *roles: tuple[Role, range], router: bool = False) -> Mode:
+    shapes = tuple(RoleShape(role=role, tp=len(gpus), gpus=tuple(gpus)) for role, gpus in roles)
+    return Mode(name=name, roles=(*shapes, ROUTER) if router else shapes)
+
+
 BUILT_IN: Mapping[str, Mode] = {
-    f"single-tp{tp}": Mode(name=f"single-tp{tp}", roles=(RoleShape(role=Role.SERVER, tp=tp, gpus=tuple(range(tp))),))
-    for tp in (4, 8)
+    mode.name: mode
+    for mode in (
+        _mode("single-tp4", (Role.SERVER, range(4))),
+        _mode("single-tp8", (Role.SERVER, range(8))),
+        _mode("pd", (Role.PREFILL, range(4)), (Role.DECODE, range(4, 8)), router=True),
+        _mode("dual-tp4", (Role.SERVER, range(4)), (Role.SERVER, range(4, 8)), router=True),
+    )
 }
-# Names that the documentation already uses; they must not be taken for something else in the meantime.
-NOT_BUILT = ("pd", "dual-tp4")
 
 MOST_GPUS = 1024
 GPUS_ALLOWED = (
@@ -63,11 +74,9 @@ def gpus_text(gpus: Iterable[int]) -> str:
 def find(name: str, own: Mapping[str, Mode]) -> Mode:
     """The mode of this name, built in or the operator's.
 
-    Raises ValueError that says which modes there are, or that the mode is not built yet.
+    Raises ValueError that says which modes there are.
     """
     known = (*BUILT_IN, *own)
-    if name in NOT_BUILT:
-        raise ValueError(f"mode {name} is not built yet; use {' or '.join(known)}")
     if name in own:
         return own[name]
     if name in BUILT_IN:
@@ -77,22 +86,49 @@ def find(name: str, own: Mapping[str, Mode]) -> Mode:
 
 
 def place(mode: Mode, gpus: tuple[int, ...] | None) -> Mode:
-    """The mode with its one role on `gpus` instead of its own; None leaves it as it is.
+    """The mode with its roles on `gpus` instead of their own, each taking as many as it has ranks; None: as it is.
 
-    Raises ValueError where there are not as many GPUs as ranks; none at all is allowed, for an engine on a CPU.
+    Raises ValueError where there are not as many GPUs as ranks; none at all is allowed, for engines on a CPU.
     """
     if gpus is None:
         return mode
-    if len(mode.roles) != 1:
-        raise ValueError(f"mode {mode.name} has {len(mode.roles)} roles; give each its GPUs under [modes.NAME]")
-    shape = replace(mode.roles[0], gpus=gpus)
-    check(shape)
-    return replace(mode, roles=(shape,))
+    ranks = sum(shape.tp for shape in mode.roles)
+    if gpus and len(gpus) != ranks:
+        raise ValueError(f"{ranks} ranks (tp) need {ranks} GPUs and {len(gpus)} are given")
+    return replace(mode, roles=tuple(_dealt(mode.roles, gpus)))
+
+
+def _dealt(shapes: Iterable[RoleShape], gpus: tuple[int, ...]) -> Iterator[RoleShape]:
+    for shape in shapes:
+        yield replace(shape, gpus=gpus[: shape.tp])
+        gpus = gpus[shape.tp :]
 
 
 def check(shape: RoleShape) -> None:
-    """Raises ValueError where a role's ranks and GPUs do not match, or where its kind cannot be served yet."""
-    if shape.role is not Role.SERVER:
-        raise ValueError(f"role {shape.role} is not built yet; the one role that can be served is server")
+    """Raises ValueError where a role's ranks and GPUs do not match."""
     if shape.gpus and len(shape.gpus) != shape.tp:
         raise ValueError(f"{shape.tp} ranks (tp) need {shape.tp} GPUs and {len(shape.gpus)} are given")
+
+
+def complete(mode: Mode) -> Mode:
+    """The mode with what its roles need besides: a prefill and a decode have a router in front of them.
+
+    Raises ValueError where the roles do not go together.
+    """
+    roles = frozenset(shape.role for shape in mode.roles)
+    if not roles:
+        raise ValueError("it needs a role: server = { tp = 4, gpus = [0, 1, 2, 3] }")
+    if roles == {Role.PREFILL, Role.DECODE}:
+        return replace(mode, roles=(*mode.roles, ROUTER))
+    if roles != {Role.SERVER}:
+        raise ValueError("it needs either a server, or a prefill and a decode")
+    return mode
+
+
+def unbuilt(mode: Mode) -> str:
+    """Why a mode can be rendered and planned but not deployed yet; '' when it can."""
+    if all(shape.role is Role.SERVER for shape in mode.roles):
+        return ""
+    return (
+        f"mode {mode.name} is not built yet: its units can be rendered and its plan shown, but nothing proves its roles"
+    )

@@ -3,21 +3,30 @@
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import dsv4ctl
-from dsv4ctl import discover, gpus, procs, record, resources, sockets, systemd, topology, unitfile
+from dsv4ctl import builds, discover, gpus, procs, record, resources, sockets, systemd, topology, unitfile
 from dsv4ctl.child import run
-from dsv4ctl.engine import options
 from dsv4ctl.host import Host
-from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, PortView, Release, Unit
+from dsv4ctl.model import (
+    EngineBuild,
+    EngineParts,
+    GpuView,
+    HostSpec,
+    HostView,
+    Instance,
+    Machine,
+    PortView,
+    Release,
+    Role,
+    Unit,
+)
 from dsv4ctl.plan import SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import CannotRun, EngineMissing
 from dsv4ctl.release import Texts
 
 UNITS = "dsv4-*.service"
-HELP_TIMEOUT_S = 300
 _INSTANCE_FILE = re.compile(r"/var/lib/dsv4ctl/instances/[\w.-]+\.json")
 # One short program tells the version and where it is installed, without importing torch.
 _WHICH = (
@@ -42,12 +51,15 @@ def machine(host: Host, spec: HostSpec) -> Machine:
     """
     _require_engine_and_model(spec)
     wants_gpus = any(shape.gpus for shape in spec.mode.roles)
+    behind_router = any(shape.role is Role.ROUTER for shape in spec.mode.roles)
     view = gpus.read() if wants_gpus else GpuView()
     return Machine(
         systemd_version=systemd.version(),
         gpus=view,
         numa=topology.read(gpu.pci_address for gpu in view.gpus),
         engine=engine(host, spec),
+        router=_router(host, spec) if behind_router else None,
+        parts=builds.parts_of(spec) if behind_router else EngineParts(),
         ephemeral_ports=sockets.ephemeral_range(),
         reserved_ports=sockets.reserved_ports(),
         # Isolated: a PYTHONPATH that the operator sets for the engine must not reach the supervisor.
@@ -65,7 +77,13 @@ def engine(host: Host, spec: HostSpec) -> EngineBuild:
     python = spec.engine.python or ""
     installed_version, stamp = _installed_sglang(python)
     build = EngineBuild(python=python, version=spec.engine.version or installed_version, stamp=stamp)
-    return host.store.cached_engine(engine_key(build)) or _with_options(build, spec.engine.environment)
+    return host.store.cached_engine(engine_key(build)) or builds.with_options(build, dict(spec.engine.environment))
+
+
+def _router(host: Host, spec: HostSpec) -> EngineBuild | None:
+    """The router with its option strings, cached as an engine's are; None: there is none."""
+    found = builds.router_of(spec)
+    return found and (host.store.cached_engine(engine_key(found)) or builds.with_options(found, {}))
 
 
 def engine_version(spec: HostSpec) -> str:
@@ -158,24 +176,7 @@ def _installed_sglang(python: str) -> tuple[str, str]:
         version, stamp = run([python, "-c", _WHICH], timeout_s=30).stdout.strip().split(" ", 1)
     except CannotRun as problem:
         raise EngineMissing(
-            f"cannot use {python} as the engine: it has no installed sglang ({_last_line(str(problem))})",
+            f"cannot use {python} as the engine: it has no installed sglang ({builds.last_line(problem)})",
             hint="dsv4ctl init --dry-run   shows the engine environments of this host",
         ) from problem
     return version, stamp
-
-
-def _with_options(build: EngineBuild, environment: tuple[tuple[str, str], ...]) -> EngineBuild:
-    argv = [build.python, *build.launch, "--help"]
-    try:
-        text = run(argv, timeout_s=HELP_TIMEOUT_S, env=dict(environment)).stdout
-    except CannotRun as problem:
-        raise EngineMissing(
-            f"cannot read the options of {build.python}: {_last_line(str(problem))}",
-            hint=" ".join(argv) + "   shows all of it",
-        ) from problem
-    names, choices = options.parse_help(text)
-    return replace(build, options=names, choices=choices)
-
-
-def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1] if text.strip() else "no output"

@@ -2,11 +2,12 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dsv4ctl import modes, release, resources, unitfile
-from dsv4ctl.engine import sglang
-from dsv4ctl.model import EngineBuild, EngineSpec, Gpu, GpuView, HostSpec, Machine, Numa, NumaNode, Release
+from dsv4ctl.engine import options, router, sglang
+from dsv4ctl.model import EngineBuild, EngineParts, EngineSpec, Gpu, GpuView, HostSpec, Machine, Numa, NumaNode, Release
 from dsv4ctl.release import Texts
 from dsv4ctl.unitfile import Settings
 
@@ -26,8 +27,15 @@ NASTY = EngineSpec(
 
 def build(python: str = "/opt/sglang/bin/python") -> EngineBuild:
     """An engine that knows every option in its present spelling."""
-    options = frozenset((*EXTRA, *(option.spellings[0] for option in sglang.OPTIONS)))
-    return EngineBuild(python=python, version="0.5.23", options=options)
+    known = frozenset((*EXTRA, *(option.spellings[0] for option in sglang.OPTIONS)))
+    return EngineBuild(python=python, version="0.5.23", options=known)
+
+
+def router_build(python: str = "/opt/sglang/bin/python") -> EngineBuild:
+    """The router 0.3.2 with the options of its own --help."""
+    help_text = Path(__file__).parent / "unit/engine/recorded/router-help-0.3.2.txt"
+    known, choices = options.parse_help(help_text.read_text())
+    return EngineBuild(python=python, version="0.3.2", launch=router.LAUNCH, options=known, choices=choices)
 
 
 def gpus(count: int = 8) -> GpuView:
@@ -66,6 +74,8 @@ def machine(**facts: Any) -> Machine:
         "systemd_version": 252,
         "gpus": gpus(),
         "engine": build(),
+        "router": router_build(),
+        "parts": EngineParts(modules=frozenset({"nixl"}), has_ready=True),
         "numa": numa(),
         "supervisor": ("/opt/dsv4ctl/bin/python", "-P", "-m", "dsv4ctl.supervise"),
         "own_folders": ("/opt/dsv4ctl", "/usr"),
@@ -110,6 +120,14 @@ def unit(made: Release) -> str:
     return text
 
 
+def units(made: Release) -> dict[str, str]:
+    """The text of every service unit in a release, by name, with the same digest in all of them."""
+    texts = {file.path.rpartition("/")[2]: file.text for file in made.files if file.path.endswith(".service")}
+    digests = {one.unit: one.digest for one in made.instances}
+    # The digest changes with every comma of the record; the text around it is what a reader of the diff looks at.
+    return {name: text.replace(digests[name], "0123456789ab") for name, text in texts.items()}
+
+
 def settings(asked: HostSpec, on: Machine | None = None) -> Settings:
     """The settings of the engine's unit, as systemd reads them."""
     return unitfile.parse([unit(render(asked, on))])
@@ -145,4 +163,12 @@ SPECS: dict[str, HostSpec] = {
     "cpu": without_gpus(),
     "open": spec(user="inference", api_key_file="/etc/dsv4ctl/api key%", host="0.0.0.0"),  # noqa: S104 -- the case is about it
     "nasty": spec(engine=NASTY),
+}
+
+# The topologies of the golden files.
+HOSTS: dict[str, Numa] = {
+    "halves": numa(),
+    "interleaved": numa(0, 1, 0, 1, 0, 1, 0, 1),
+    "one-node": numa(0, 0, 0, 0, 0, 0, 0, 0, count=1),
+    "untold": replace(numa(), near={}),
 }

@@ -8,8 +8,8 @@ from typing import Any
 from dsv4ctl import modes, quantity
 from dsv4ctl.config import words
 from dsv4ctl.config.faults import Fault, Key
-from dsv4ctl.config.schema import Config, EngineTable, LimitsTable, ModeTable, Table
-from dsv4ctl.model import EngineSpec, HostSpec, Limits, MemorySpec, Mode, Role, RoleShape
+from dsv4ctl.config.schema import TABLES, Config, EngineTable, LimitsTable, ModeTable, Table
+from dsv4ctl.model import EngineSpec, HostSpec, Limits, MemorySpec, Mode, Role, RoleShape, RouterSpec, TransferSpec
 
 # Limits that must be shorter than another, lest they never come to act; True: as long as it will do.
 _SHORTER = (
@@ -30,9 +30,11 @@ def build(config: Config, *, bad: frozenset[Key]) -> tuple[HostSpec, Mapping[str
     mode, mode_faults = _chosen(config, own, bad)
     spec = replace(
         HostSpec(mode=mode),
-        **_given(config, leave_out=("mode", "gpus", "engine", "memory", "limits", "modes")),
+        **_given(config, leave_out=("mode", "gpus", "modes", *TABLES)),
         engine=_engine(config.engine),
         memory=MemorySpec(**_given(config.memory)),
+        transfer=TransferSpec(**_given(config.transfer)),
+        router=RouterSpec(**_given(config.router)),
         limits=_limits(config.limits),
     )
     own_faults = (fault for mode in own.values() for fault in _role_faults(mode))
@@ -46,13 +48,25 @@ def _given(table: Table, leave_out: Collection[str] = ()) -> dict[str, Any]:
 
 
 def _own_mode(name: str, table: ModeTable) -> Mode:
-    roles = [(role, shape) for role in Role if (shape := getattr(table, role)) is not None]
-    return Mode(name=name, roles=tuple(RoleShape(role=role, tp=shape.tp, gpus=shape.gpus) for role, shape in roles))
+    roles = [(role, shape) for role in Role if (shape := getattr(table, role, None)) is not None]
+    mode = Mode(name=name, roles=tuple(RoleShape(role=role, tp=shape.tp, gpus=shape.gpus) for role, shape in roles))
+    return mode if _combination(mode) else modes.complete(mode)
+
+
+def _combination(mode: Mode) -> str:
+    """Why the roles do not go together; '' when they do."""
+    if any(shape.role is Role.ROUTER for shape in mode.roles):
+        return ""
+    try:
+        modes.complete(mode)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _role_faults(mode: Mode) -> Iterator[Fault]:
-    if not mode.roles:
-        yield Fault(("modes", mode.name), "cannot be used without a role: server = { tp = 4, gpus = [0, 1, 2, 3] }")
+    if why := _combination(mode):
+        yield Fault(("modes", mode.name), f"cannot use this mode: {why}")
     for shape in mode.roles:
         try:
             modes.check(shape)
@@ -110,8 +124,9 @@ def _engine_faults(config: Config, bad: frozenset[Key]) -> Iterator[Fault]:
     engine = config.engine
     if engine.python and engine.venv:
         yield Fault(("engine", "venv"), "cannot be used together with engine.python: give one of the two")
-    if engine.args and not engine.args[0].startswith("-"):
-        yield Fault(("engine", "args", 0), "cannot begin with a value: options begin with --")
+    for name, args in (("engine", engine.args), ("router", config.router.args)):
+        if args and not args[0].startswith("-"):
+            yield Fault((name, "args", 0), "cannot begin with a value: options begin with --")
     if engine.model and not engine.served_model_name and ("engine", "served_model_name") not in bad:
         try:
             words.served_name(served_name(engine.model))

@@ -1,9 +1,9 @@
-"""Which of SGLang's options may not stand in the extra arguments. Knows the option names of the engine room."""
+"""Which options of engine and router may not stand in the extra arguments. Knows their names from the engine room."""
 
 import re
 from collections.abc import Mapping
 
-from dsv4ctl.engine import sglang
+from dsv4ctl.engine import router, sglang
 
 # Option -> the key of the configuration that sets it. --tp is how people write it, and argparse takes it for --tp-size.
 MANAGED: Mapping[str, str] = {**sglang.managed_options(), "--tp": "mode"}
@@ -53,6 +53,19 @@ def refused(argument: str) -> str:
     return f"the engine may read it as {longer[0]}; " + (
         f"use the key {_key(key)}" if key else "write the option whole"
     )
+
+
+def refused_by_router(argument: str) -> str:
+    """Why an argument may not stand in the router's extra arguments; '' when it may."""
+    if argument == "--":
+        return "it ends the router's options"
+    if "power_of_two" in argument:
+        return "power_of_two goes by loads that the router cannot read any more; take round_robin or cache_aware"
+    option = option_of(argument)
+    managed = [known for known in router.MANAGED if option and known.startswith(option)]
+    if option in router.UNSUPPORTED:
+        return router.UNSUPPORTED[option]
+    return f"dsv4ctl sets {managed[0]}; use the key {_key(router.MANAGED[managed[0]])}" if managed else ""
 
 
 def _key(key: str) -> str:

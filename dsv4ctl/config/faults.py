@@ -33,7 +33,10 @@ def dotted(key: Key) -> str:
 
 def flag_of(key: str, value: object = None) -> str:
     """The option of the command line that sets a key to a value: memory.context_length is --context-length."""
-    return ("--no-" if value is False else "--") + key.rpartition(".")[2].replace("_", "-")
+    table, _, name = key.rpartition(".")
+    # The router has an interpreter and arguments of its own.
+    prefix = f"{table}-" if table in ("router", "transfer") else ""
+    return ("--no-" if value is False else "--") + prefix + name.replace("_", "-")
 
 
 def from_schema(error: Mapping[str, Any]) -> Fault:

@@ -34,6 +34,9 @@ UpToADay = Annotated[int, BeforeValidator(words.duration(1, _DAY))]
 UpToAnHour = Annotated[int, BeforeValidator(words.duration(1, 3600))]
 Starts = Annotated[int, BeforeValidator(words.whole(1, 100, "a number of starts"))]
 Argument = Annotated[str, BeforeValidator(words.argument)]
+RouterArgument = Annotated[str, BeforeValidator(words.router_argument)]
+Backend = Annotated[str, BeforeValidator(words.one_of("nixl", "mooncake", "mooncake_tcp"))]
+Policy = Annotated[str, BeforeValidator(words.policy)]
 VariableName = Annotated[str, BeforeValidator(words.variable_name)]
 VariableValue = Annotated[str, BeforeValidator(words.variable_value)]
 ModeWord = Annotated[str, BeforeValidator(words.pattern(words.MODE_NAME, words.MODE_NAME_ALLOWED))]
@@ -87,6 +90,22 @@ class MemoryTable(Table):
     cuda_graph_max_bs_decode: Requests | None = None
 
 
+class TransferTable(Table):
+    """[transfer]"""
+
+    backend: Backend | None = None
+    bootstrap_port: Port | None = None
+
+
+class RouterTable(Table):
+    """[router]"""
+
+    python: Interpreter | None = None
+    policy: Policy | None = None
+    metrics_port: Port | None = None
+    args: tuple[RouterArgument, ...] | None = None
+
+
 class LimitsTable(Table):
     """[limits]"""
 
@@ -115,7 +134,6 @@ class ModeTable(Table):
     server: RoleTable | None = None
     prefill: RoleTable | None = None
     decode: RoleTable | None = None
-    router: RoleTable | None = None
 
 
 class Config(Table):
@@ -131,11 +149,19 @@ class Config(Table):
     enable_metrics: Switch | None = None
     engine: EngineTable = EngineTable()
     memory: MemoryTable = MemoryTable()
+    transfer: TransferTable = TransferTable()
+    router: RouterTable = RouterTable()
     limits: LimitsTable = LimitsTable()
     modes: dict[ModeName, ModeTable] = {}
 
 
-TABLES: Mapping[str, type[Table]] = {"engine": EngineTable, "memory": MemoryTable, "limits": LimitsTable}
+TABLES: Mapping[str, type[Table]] = {
+    "engine": EngineTable,
+    "memory": MemoryTable,
+    "transfer": TransferTable,
+    "router": RouterTable,
+    "limits": LimitsTable,
+}
 TOP_KEYS = tuple(name for name in Config.model_fields if name not in (*TABLES, "modes"))
 # Every key, in the order in which it is shown; below engine.environment and modes the names are the operator's.
 KEYS: tuple[str, ...] = (

@@ -21,7 +21,7 @@ def key_may_hold_secret(key: tuple[str | int, ...]) -> bool:
     """Whether the value at this place of the configuration may be a secret: extra arguments and named variables."""
     if key[:2] == ("engine", "environment"):
         return len(key) < 3 or name_looks_secret(str(key[2]))
-    return key[:2] == ("engine", "args")
+    return key[:2] in (("engine", "args"), ("router", "args"))
 
 
 def value_shown(name: str, value: str) -> str:

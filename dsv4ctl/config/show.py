@@ -6,7 +6,7 @@ from dsv4ctl import modes, quantity
 from dsv4ctl.config import secret
 from dsv4ctl.config.load import Effective
 from dsv4ctl.config.schema import KEYS
-from dsv4ctl.model import HostSpec, Mode
+from dsv4ctl.model import HostSpec, Mode, Role
 
 Value = str | int | float | bool | None | list[str] | list[int]
 
@@ -44,13 +44,13 @@ def _value(spec: HostSpec, key: str) -> Value:
             return spec.mode.name
         case ["gpus"]:
             return [gpu for shape in spec.mode.roles for gpu in shape.gpus]
-        case ["engine", "args"]:
-            return list(secret.args_shown(spec.engine.args))
+        case ["engine" | "router" as table, "args"]:
+            return list(secret.args_shown(getattr(spec, table).args))
         case ["limits", name]:
             value: Value = getattr(spec.limits, name if name == "starts" else f"{name}_s")
         case ["memory", "mem_fraction_static"]:
             value = spec.memory.mem_fraction_static or "auto"
-        case ["engine" | "memory" as table, name]:
+        case ["engine" | "memory" | "transfer" | "router" as table, name]:
             value = getattr(getattr(spec, table), name)
         case [name]:
             value = getattr(spec, name)
@@ -85,5 +85,7 @@ def _quoted(arg: str) -> str:
 def mode_text(mode: Mode) -> str:
     """A mode in one line: server tp 4 on GPUs 0-3."""
     return ", ".join(
-        f"{r.role} tp {r.tp} on " + (f"GPUs {modes.gpus_text(r.gpus)}" if r.gpus else "no GPU") for r in mode.roles
+        f"{r.role} tp {r.tp} on " + (f"GPUs {modes.gpus_text(r.gpus)}" if r.gpus else "no GPU")
+        for r in mode.roles
+        if r.role is not Role.ROUTER
     )

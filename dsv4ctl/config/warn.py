@@ -29,6 +29,7 @@ def _readable_secrets(spec: HostSpec) -> Iterator[str]:
     for name, value in spec.engine.environment:
         if secret.value_shown(name, value) != value:
             yield f"engine.environment.{name} {unit}"
-    for hidden, arg in zip(secret.args_shown(spec.engine.args), spec.engine.args, strict=True):
-        if hidden != arg:
-            yield f"engine.args: {option_of(arg) or 'a value'} {unit}, as in the process list"
+    for key, args in (("engine.args", spec.engine.args), ("router.args", spec.router.args)):
+        for hidden, arg in zip(secret.args_shown(args), args, strict=True):
+            if hidden != arg:
+                yield f"{key}: {option_of(arg) or 'a value'} {unit}, as in the process list"

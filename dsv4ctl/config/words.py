@@ -129,7 +129,7 @@ served_name = pattern(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,200}", "a name w
 def own_mode_name(value: object) -> str:
     """A name for a mode of the operator's own."""
     name = pattern(MODE_NAME, MODE_NAME_ALLOWED)(value)
-    if name in (*modes.BUILT_IN, *modes.NOT_BUILT):
+    if name in modes.BUILT_IN:
         raise ValueError("it belongs to a built-in mode; choose another")
     return name
 
@@ -203,6 +203,32 @@ def argument(value: object) -> str:
     if reason := engine_args.refused(text):
         raise ValueError(reason)
     return text
+
+
+def router_argument(value: object) -> str:
+    """One extra argument of the router, none of those that dsv4ctl sets itself."""
+    text = _carried(value, 'a string in quotes, such as "256"')
+    if reason := engine_args.refused_by_router(text):
+        raise ValueError(reason)
+    return text
+
+
+def one_of(*words: str) -> Callable[[object], str]:
+    """A reader of one of a few words."""
+
+    def text(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"allowed is {', '.join(words[:-1])} or {words[-1]}")
+        return str(value)
+
+    return text
+
+
+def policy(value: object) -> str:
+    """How the router chooses a worker; power_of_two asks for loads at an address that SGLang has removed."""
+    if value == "power_of_two":
+        raise ValueError("it goes by loads that the router cannot read any more; take round_robin or cache_aware")
+    return one_of("cache_aware", "round_robin", "random", "manual")(value)
 
 
 def variable_name(value: object) -> str:

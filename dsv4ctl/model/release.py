@@ -22,7 +22,8 @@ def by_job(**ports: int | None) -> tuple[tuple[str, int], ...]:
 class Instance:
     """A role placed on this host; one unit each. `digest` is over everything else that reaches the engine.
 
-    A router has no rendezvous, only a prefill a bootstrap port, only a router a metrics port of its own.
+    A router has no rendezvous, only a prefill a bootstrap port, only a router a metrics port of its own and
+    `workers`, the units that it sends to.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Instance:
     bootstrap_port: int | None = None
     metrics_port: int | None = None
     binding: Binding | None = None
+    workers: tuple[str, ...] = ()
     digest: str = ""
 
     @property

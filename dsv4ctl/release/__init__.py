@@ -1,19 +1,23 @@
 """HostSpec x Machine x texts -> Release: what a config becomes on this machine, as text. Pure."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from dsv4ctl import placement, record, unitfile
-from dsv4ctl.engine import sglang
-from dsv4ctl.model import HostSpec, Instance, Machine, Release, RenderedFile
-from dsv4ctl.modes import gpus_text
+from dsv4ctl import modes, placement, record, unitfile
+from dsv4ctl.engine import router, sglang
+from dsv4ctl.model import HostSpec, Instance, Machine, Release, RenderedFile, Role
 from dsv4ctl.plan import SLICE, TARGET, UNIT_FOLDER
-from dsv4ctl.problems import BadConfig, GpuProblem, Problem
+from dsv4ctl.problems import BadConfig, EngineMissing, GpuProblem, Problem
 from dsv4ctl.release import place, unit
 from dsv4ctl.release.place import Place
 
 INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances"
+# Module that hands KV over -> the package that brings it.
+PACKAGES = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine"}
+
+Command: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +42,15 @@ def render(spec: HostSpec, machine: Machine, texts: Texts) -> Release:
         )
     places = place.places(spec, machine)
     _check(spec, machine, places)
-    instances = tuple(_instance(spec, machine, texts, one) for one in places)
+    _require_parts(spec, machine)
+    instances = tuple(_instance(spec, machine, texts, places[index:] + places[:index]) for index in range(len(places)))
     files = (*_instance_files(spec, machine, texts, instances), *_shared_files(texts))
     return Release(
         digest=_digest(spec.mode.name, *(text for file in files for text in (file.path, file.text))),
         mode=spec.mode.name,
         instances=instances,
         files=files,
-        notes=tuple(_notes(places)),
+        notes=(*_unbuilt(spec), *_notes(places)),
     )
 
 
@@ -65,15 +70,39 @@ def _unconfigured(spec: HostSpec) -> Iterator[str]:
             yield f"{key} is not configured: `dsv4ctl init` looks for it, --{key.partition('.')[2]} names it"
 
 
-def _instance(spec: HostSpec, machine: Machine, texts: Texts, one: Place) -> Instance:
-    """The placed role with its digest, which is over all that reaches the engine or the unit but the digest itself."""
-    seat = _seat(one)
+def _require_parts(spec: HostSpec, machine: Machine) -> None:
+    """Raises EngineMissing for what a mode of several roles needs and an engine's environment need not have.
+
+    The engine itself looks for the transfer's module after the weights are loaded, minutes later.
+    """
+    roles = {shape.role for shape in spec.mode.roles}
+    module = spec.transfer.backend.partition("_")[0]
+    if Role.PREFILL in roles and module not in machine.parts.modules:
+        raise EngineMissing(
+            f"cannot hand KV over by {spec.transfer.backend}: {spec.engine.python} has no module {module}",
+            hint=f"{spec.engine.python} -m pip install {PACKAGES[module]}   or set transfer.backend",
+        )
+    if Role.ROUTER in roles and machine.router is None:
+        python = spec.router.python or spec.engine.python
+        raise EngineMissing(
+            f"cannot start a router: {python} has no package sglang_router",
+            hint=f"{python} -m pip install sglang-router   or set router.python",
+        )
+
+
+def _instance(spec: HostSpec, machine: Machine, texts: Texts, places: tuple[Place, ...]) -> Instance:
+    """The first place's role with its digest, which is over all that reaches the engine or the unit but the digest.
+
+    The other places are those that a router sends to.
+    """
+    one, *others = places
+    argv, environment = _routed(spec, machine, one, others) if one.role is Role.ROUTER else _seated(spec, machine, one)
     draft = Instance(
         name=one.name,
         role=one.role,
         unit=one.unit,
-        argv=sglang.command(spec, seat, machine.engine),
-        environment=unit.environment(spec, seat, one.name),
+        argv=argv,
+        environment=unit.environment(argv[0], environment),
         host=one.host,
         port=one.port,
         rendezvous_port=one.rendezvous_port,
@@ -90,6 +119,7 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, one: Place) -> Ins
         secrets_file=one.secrets_file,
         limits=spec.limits,
         binding=one.placement.binding,
+        workers=tuple(sorted(other.unit for other in others)) if one.role is Role.ROUTER else (),
     )
     digest = _digest(*(file.text for file in _instance_files(spec, machine, texts, (draft,))))
     stamped = {"DSV4CTL_RELEASE": digest, "DSV4CTL_INSTANCE": one.name}
@@ -97,8 +127,9 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, one: Place) -> Ins
     return replace(draft, digest=digest, environment=environment)
 
 
-def _seat(one: Place) -> sglang.Seat:
-    return sglang.Seat(
+def _seated(spec: HostSpec, machine: Machine, one: Place) -> Command:
+    """The argv and environment of an engine."""
+    seat = sglang.Seat(
         role=one.role,
         tp=one.tp,
         host=one.host,
@@ -109,6 +140,24 @@ def _seat(one: Place) -> sglang.Seat:
         may_bind=one.placement.engine_may_bind,
         secrets_file=one.secrets_file,
     )
+    return sglang.command(spec, seat, machine.engine), sglang.environment(spec, seat, unit.cache_folder(one.name))
+
+
+def _routed(spec: HostSpec, machine: Machine, one: Place, workers: Iterable[Place]) -> Command:
+    """The argv and environment of the router in front of the workers."""
+    behind = sorted(workers, key=lambda worker: worker.port)
+    front = router.Front(
+        host=one.host,
+        port=one.port,
+        metrics_port=one.metrics_port or 0,
+        workers=tuple(
+            router.Worker(role=w.role, host=w.host, port=w.port, bootstrap_port=w.bootstrap_port) for w in behind
+        ),
+        secrets_file=one.secrets_file,
+    )
+    assert machine.router is not None  # noqa: S101 - looked at before anything is rendered
+    argv = router.command(spec, front, machine.router, has_ready=machine.parts.has_ready)
+    return argv, router.environment(unit.cache_folder(one.name))
 
 
 def _instance_files(
@@ -126,6 +175,11 @@ def _shared_files(texts: Texts) -> Iterator[RenderedFile]:
     yield RenderedFile(path=f"{UNIT_FOLDER}/{SLICE}", text=texts.slice)
 
 
+def _unbuilt(spec: HostSpec) -> Iterator[str]:
+    if why := modes.unbuilt(spec.mode):
+        yield why
+
+
 def _notes(places: tuple[Place, ...]) -> Iterator[str]:
     for one in places:
         # torch's TCPStore takes no address (seen with SGLang 0.5.23 and torch 2.14).
@@ -135,7 +189,7 @@ def _notes(places: tuple[Place, ...]) -> Iterator[str]:
                 f"only on {one.host}; close it to others in the firewall"
             )
         if one.placement.warns:
-            yield f"{one.name} on GPUs {gpus_text(one.gpus)} has {placement.words(one.placement)}"
+            yield f"{one.name} on GPUs {modes.gpus_text(one.gpus)} has {placement.words(one.placement)}"
 
 
 def _digest(*texts: str) -> str:

@@ -34,7 +34,7 @@ WRITABLE_OPTIONS = frozenset(
 
 def mounts(spec: HostSpec) -> tuple[str, ...]:
     """What must be mounted before a start: a model often has a disk of its own, which a boot may mount late."""
-    return tuple(dict.fromkeys(path for path in (spec.engine.python, spec.engine.model) if path))
+    return tuple(dict.fromkeys(path for path in (spec.engine.python, spec.router.python, spec.engine.model) if path))
 
 
 def read_only(spec: HostSpec, machine: Machine) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 import jinja2
 
 from dsv4ctl import placement, unitfile
-from dsv4ctl.engine import sglang
-from dsv4ctl.model import HostSpec, Instance, Limits, Machine, SuperviseExit
+from dsv4ctl.model import HostSpec, Instance, Limits, Machine, Role, SuperviseExit
 from dsv4ctl.problems import BadConfig
 from dsv4ctl.release import folders
 from dsv4ctl.unitfile import START_MARGIN_S, STOP_MARGIN_S
@@ -36,10 +35,10 @@ _templates = jinja2.Environment(
 )
 
 
-def environment(spec: HostSpec, seat: sglang.Seat, name: str) -> tuple[tuple[str, str], ...]:
-    """The engine's whole environment, sorted by name; a unit has no shell's PATH, where a kernel finds its compiler."""
-    engine = dict(sglang.environment(spec, seat, cache_folder(name)))
-    own = str(PurePosixPath(spec.engine.python or "/").parent)
+def environment(program: str, variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The whole environment of a program, sorted by name; a unit has no shell's PATH, in which compilers are found."""
+    engine = dict(variables)
+    own = str(PurePosixPath(program).parent)
     cuda = engine.get("CUDA_HOME") or CUDA
     return tuple(sorted(({"PATH": ":".join((own, f"{cuda}/bin", *PATH))} | engine).items()))
 
@@ -77,7 +76,9 @@ def values(spec: HostSpec, machine: Machine, instance: Instance, path: str) -> d
         "identifier": instance.unit.removesuffix(".service"),
         "description": _description(instance),
         "wants": _wants(instance),
-        "after": ("network.target", *_wants(instance)),
+        # Not required: a router starts even where a worker has failed, says 503, and takes it in when it is back.
+        "after": ("network.target", *_wants(instance), *instance.workers),
+        "is_engine": instance.role is not Role.ROUTER,
         "final_statuses": sorted(FINAL),
         # Root without it could not enter the home of an operator who keeps engine or model there. Another user has no
         # capability to begin with.

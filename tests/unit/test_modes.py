@@ -23,14 +23,27 @@ def test_a_mode_of_the_operator_is_found_beside_the_built_in_ones() -> None:
     assert modes.find("mine", {"mine": mine}) is mine
 
 
-@pytest.mark.parametrize("name", ["pd", "dual-tp4"])
-def test_a_mode_of_a_later_version_says_that_it_is_not_built_yet(name: str) -> None:
-    with pytest.raises(ValueError, match=f"mode {name} is not built yet; use single-tp4 or single-tp8"):
-        modes.find(name, {})
+def test_pd_is_a_prefill_and_a_decode_on_one_half_each_behind_a_router() -> None:
+    shapes = [(shape.role, shape.tp, shape.gpus) for shape in modes.find("pd", {}).roles]
+    assert shapes == [(Role.PREFILL, 4, (0, 1, 2, 3)), (Role.DECODE, 4, (4, 5, 6, 7)), (Role.ROUTER, 0, ())]
+
+
+def test_dual_tp4_is_two_servers_on_one_half_each_behind_a_router() -> None:
+    assert modes.find("dual-tp4", {}).roles == (server(4, 0, 1, 2, 3), server(4, 4, 5, 6, 7), modes.ROUTER)
+
+
+@pytest.mark.parametrize(
+    ("name", "can"), [("single-tp4", True), ("single-tp8", True), ("pd", False), ("dual-tp4", False)]
+)
+def test_a_mode_that_cannot_be_proved_yet_says_so(name: str, can: bool) -> None:  # noqa: FBT001 -- a parameter
+    assert (modes.unbuilt(modes.BUILT_IN[name]) == "") == can
+    assert can or f"mode {name} is not built yet" in modes.unbuilt(modes.BUILT_IN[name])
 
 
 def test_an_unknown_mode_is_answered_with_the_nearest_and_all_names() -> None:
-    with pytest.raises(ValueError, match=r"did you mean single-tp4\? the modes are single-tp4, single-tp8, mine"):
+    with pytest.raises(
+        ValueError, match=r"did you mean single-tp4\? the modes are single-tp4, single-tp8, pd, dual-tp4, mine"
+    ):
         modes.find("singel-tp4", {"mine": Mode(name="mine", roles=())})
 
 
@@ -101,13 +114,24 @@ def test_a_mode_is_not_placed_on_more_or_fewer_gpus_than_it_has_ranks() -> None:
         modes.place(modes.BUILT_IN["single-tp4"], (0, 1))
 
 
-def test_a_mode_of_two_roles_takes_its_gpus_from_the_config_only() -> None:
-    two = Mode(name="two", roles=(server(1, 0), server(1, 1)))
-    with pytest.raises(ValueError, match=r"has 2 roles; give each its GPUs under \[modes.NAME\]"):
-        modes.place(two, (0,))
+def test_the_roles_of_a_pair_take_as_many_gpus_as_they_have_ranks_in_their_order() -> None:
+    placed = modes.place(modes.BUILT_IN["pd"], (4, 5, 6, 7, 0, 1, 2, 3))
+    assert [shape.gpus for shape in placed.roles] == [(4, 5, 6, 7), (0, 1, 2, 3), ()]
+    assert [shape.gpus for shape in modes.place(modes.BUILT_IN["pd"], ()).roles] == [(), (), ()]
 
 
-@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE, Role.ROUTER])
-def test_a_role_other_than_server_is_not_built_yet(role: Role) -> None:
-    with pytest.raises(ValueError, match=f"role {role} is not built yet"):
-        modes.check(RoleShape(role=role, tp=4, gpus=(0, 1, 2, 3)))
+def test_a_pair_is_not_placed_on_the_gpus_of_one_half() -> None:
+    with pytest.raises(ValueError, match=r"8 ranks \(tp\) need 8 GPUs and 4 are given"):
+        modes.place(modes.BUILT_IN["pd"], (0, 1, 2, 3))
+
+
+def test_a_prefill_and_a_decode_of_the_operators_own_get_a_router() -> None:
+    pair = tuple(RoleShape(role=role, tp=1, gpus=()) for role in (Role.PREFILL, Role.DECODE))
+    assert modes.complete(Mode(name="mine", roles=pair)).roles == (*pair, modes.ROUTER)
+    assert modes.complete(Mode(name="mine", roles=(server(1),))).roles == (server(1),)
+
+
+@pytest.mark.parametrize("roles", [(), (Role.PREFILL,), (Role.DECODE,), (Role.SERVER, Role.DECODE)])
+def test_roles_that_do_not_go_together_are_refused(roles: tuple[Role, ...]) -> None:
+    with pytest.raises(ValueError, match="it needs"):
+        modes.complete(Mode(name="mine", roles=tuple(RoleShape(role=role, tp=1, gpus=()) for role in roles)))

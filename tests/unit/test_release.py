@@ -27,7 +27,7 @@ VERSIONS = (249, 252, 257)
 
 def two_servers(**keys: Any) -> HostSpec:
     """Two roles of which nothing keeps ports and GPUs apart."""
-    shapes = (RoleShape(role=Role.PREFILL, tp=1, gpus=(0,)), RoleShape(role=Role.DECODE, tp=1, gpus=(0,)))
+    shapes = (RoleShape(role=Role.SERVER, tp=1, gpus=(0,)), RoleShape(role=Role.SERVER, tp=1, gpus=(0,)))
     return releases.spec(mode=Mode(name="own", roles=shapes), **keys)
 
 
@@ -37,8 +37,15 @@ def test_a_unit_is_exactly_the_golden_one(name: str, version: int, golden: Golde
     asked = releases.SPECS[name]
     engine = releases.build(asked.engine.python or "")
     made = releases.render(asked, releases.machine(systemd_version=version, engine=engine))
-    # The digest changes with every comma of the record; the text around it is what a reader of the diff looks at.
-    golden(f"{version}/{name}.service", releases.unit(made).replace(made.instances[0].digest, "0123456789ab"))
+    golden(f"{version}/{name}.service", releases.units(made)["dsv4-server.service"])
+
+
+@pytest.mark.parametrize("host", releases.HOSTS)
+@pytest.mark.parametrize("mode", modes.BUILT_IN)
+def test_the_units_of_a_mode_on_a_topology_are_exactly_the_golden_ones(mode: str, host: str, golden: Golden) -> None:
+    made = releases.render(releases.spec(mode), releases.machine(numa=releases.HOSTS[host]))
+    for name, text in releases.units(made).items():
+        golden(f"{host}/{mode}/{name}", text)
 
 
 @pytest.mark.parametrize("version", range(unitfile.OLDEST, unitfile.NEWEST + 1))
@@ -61,6 +68,14 @@ def test_our_own_lint_has_no_objection_to_what_is_rendered(spec: HostSpec) -> No
     made = releases.render(spec)
     units = {file.path.rpartition("/")[2]: file.text for file in made.files if "/systemd/" in file.path}
     assert unitfile.lint(units["dsv4-server.service"]) == ()
+    assert unitfile.cycles(units) == ()
+
+
+@pytest.mark.parametrize("mode", ["pd", "dual-tp4"])
+def test_our_own_lint_has_no_objection_to_the_units_of_several_roles(mode: str) -> None:
+    made = releases.render(releases.spec(mode))
+    units = {file.path.rpartition("/")[2]: file.text for file in made.files if "/systemd/" in file.path}
+    assert [unitfile.lint(text) for name, text in units.items() if name.endswith(".service")] == [()] * 3
     assert unitfile.cycles(units) == ()
 
 
@@ -168,7 +183,7 @@ def test_b02_a_port_with_two_jobs_names_both() -> None:
     with pytest.raises(BadConfig) as caught:
         releases.render(releases.spec(port=20001))
     assert caught.value.messages[0].startswith("port 20001 is used twice: http of server and rendezvous of server;")
-    with pytest.raises(BadConfig, match="port 30001 is used twice: http of prefill and http of decode"):
+    with pytest.raises(BadConfig, match="port 30001 is used twice: http of server-0 and http of server-1"):
         releases.render(two_servers())
 
 
@@ -220,7 +235,7 @@ def test_b32_a_gpu_split_by_mig_is_refused_in_one_line_with_the_way_out() -> Non
 
 
 def test_a_gpu_that_two_roles_ask_for_names_both() -> None:
-    with pytest.raises(BadConfig, match="GPU 0 is asked for more than once: by prefill and by decode"):
+    with pytest.raises(BadConfig, match="GPU 0 is asked for more than once: by server-0 and by server-1"):
         releases.render(two_servers())
 
 

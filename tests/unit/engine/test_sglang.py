@@ -13,7 +13,7 @@ from dsv4ctl.config import engine_args
 from dsv4ctl.engine import sglang
 from dsv4ctl.engine.options import parse_help
 from dsv4ctl.engine.sglang import Seat, command, environment, managed_options, secrets_yaml, served_model_name
-from dsv4ctl.model import EngineBuild, EngineSpec, HostSpec, MemorySpec, Mode, Role
+from dsv4ctl.model import EngineBuild, EngineSpec, HostSpec, MemorySpec, Mode, Role, TransferSpec
 from dsv4ctl.problems import BadConfig, EngineMissing, Problem
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -266,3 +266,43 @@ def test_a_key_that_the_engine_cannot_take_is_refused_without_being_shown(key: s
     with pytest.raises(BadConfig, match="cannot use the API key") as caught:
         secrets_yaml(key)
     assert "ses" not in str(caught.value) + caught.value.hint
+
+
+PREFILL = replace(SEAT, role=Role.PREFILL, port=20002, bootstrap_port=20003, gpus=(0, 1, 2, 3))
+DECODE = replace(SEAT, role=Role.DECODE, port=20012, rendezvous_port=20011, gpus=(4, 5, 6, 7))
+
+
+def test_the_halves_of_a_pair_are_told_their_part_the_way_and_the_prefill_alone_its_bootstrap_port() -> None:
+    before = command(replace(spec(), enable_metrics=False), PREFILL, TODAY)
+    part = ("--enable-metrics", "--disaggregation-mode", "prefill", "--disaggregation-transfer-backend", "nixl")
+    # The counters are what the proof of the pair reads, so that they are there whatever is configured.
+    assert before[-7:] == (*part, "--disaggregation-bootstrap-port", "20003")
+    assert command(spec(), DECODE, TODAY)[-4:] == (*("--disaggregation-mode", "decode"), *part[-2:])
+
+
+def test_a_way_to_hand_over_that_a_build_does_not_know_is_told_with_those_it_knows() -> None:
+    asked = replace(spec(), transfer=TransferSpec(backend="mooncake_tcp"))
+    assert "--disaggregation-transfer-backend" in command(asked, PREFILL, TODAY)
+    (told,) = faults(asked, OLDER, PREFILL)
+    assert told.startswith("  transfer.backend: it knows no --disaggregation-transfer-backend mooncake_tcp;")
+
+
+@pytest.mark.parametrize("seat", [PREFILL, DECODE])
+def test_the_halves_of_a_pair_meet_on_this_host_and_hand_over_from_gpu_to_gpu(seat: Seat) -> None:
+    found = dict(environment(spec(), seat, "/c"))
+    assert found["SGLANG_HOST_IP"] == "127.0.0.1"
+    assert "cuda_ipc" in found["UCX_TLS"].split(",")
+    assert "UCX_TLS" not in dict(environment(spec(), replace(seat, gpus=()), "/c"))
+    assert "UCX_TLS" not in dict(environment(replace(spec(), transfer=TransferSpec(backend="mooncake")), seat, "/c"))
+
+
+def test_the_operators_own_address_and_transports_win() -> None:
+    theirs = (("SGLANG_HOST_IP", "10.1.2.9"), ("UCX_TLS", "all"))
+    found = dict(environment(spec(environment=theirs), PREFILL, "/c"))
+    assert (found["SGLANG_HOST_IP"], found["UCX_TLS"]) == ("10.1.2.9", "all")
+    assert "10.1.2.9" in found["no_proxy"].split(",")
+
+
+def test_a_server_has_no_part_in_a_pair() -> None:
+    assert not {"SGLANG_HOST_IP", "UCX_TLS"} & set(dict(environment(spec(), replace(SEAT, gpus=(0,)), "/c")))
+    assert not [word for word in command(spec(), SEAT, TODAY) if "disaggregation" in word]

@@ -1,0 +1,169 @@
+"""What modes of several roles become: ports, names, order, parts; and what is refused before anything starts."""
+
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from dsv4ctl import modes, unitfile
+from dsv4ctl.model import EngineParts, HostSpec, Instance, Machine, Release, RouterSpec, TransferSpec
+from dsv4ctl.problems import BadConfig, EngineMissing
+from tests import releases
+
+
+def pair(**keys: Any) -> HostSpec:
+    return releases.spec("pd", **keys)
+
+
+def named(made: Release) -> dict[str, Instance]:
+    return {one.name: one for one in made.instances}
+
+
+def setting(made: Release, unit: str, section: str, key: str) -> str:
+    return unitfile.parse([releases.units(made)[unit]]).last(section, key)
+
+
+def test_b02_every_port_of_every_role_is_explicit() -> None:
+    made = named(releases.render(pair(port=31000, internal_port=21000)))
+    assert {name: one.ports for name, one in made.items()} == {
+        "prefill": (("http", 21001), ("rendezvous", 21000), ("bootstrap", 21002)),
+        "decode": (("http", 21011), ("rendezvous", 21010)),
+        "router": (("http", 31000), ("metrics", 21023)),
+    }
+
+
+@pytest.mark.parametrize("mode", modes.BUILT_IN)
+def test_b02_no_port_is_planned_twice_and_each_reaches_the_program_that_binds_it(mode: str) -> None:
+    made = releases.render(releases.spec(mode))
+    ports = [port for one in made.instances for _, port in one.ports]
+    assert len(ports) == len(set(ports))
+    for one in made.instances:
+        assert {str(port) for _, port in one.ports} <= set(one.argv), one.name
+
+
+@pytest.mark.parametrize(
+    ("keys", "users"),
+    [
+        ({"port": 20011}, "rendezvous of decode and http of router"),
+        ({"port": 20003}, "bootstrap of prefill and http of router"),
+        ({"port": 20024}, "http of router and metrics of router"),
+        ({"transfer": TransferSpec(bootstrap_port=20012)}, "bootstrap of prefill and http of decode"),
+        ({"router": RouterSpec(metrics_port=20001)}, "rendezvous of prefill and metrics of router"),
+        ({"transfer": TransferSpec(bootstrap_port=8998), "port": 8998}, "bootstrap of prefill and http of router"),
+    ],
+)
+def test_b02_two_roles_that_share_a_port_are_both_named(keys: dict[str, Any], users: str) -> None:
+    with pytest.raises(BadConfig, match=f"is used twice: {users}; give port"):
+        releases.render(pair(**keys))
+
+
+def test_b02_no_port_of_any_job_may_lie_where_the_kernel_hands_out_ports() -> None:
+    asked = pair(
+        internal_port=40000, transfer=TransferSpec(bootstrap_port=41000), router=RouterSpec(metrics_port=42000)
+    )
+    with pytest.raises(BadConfig) as caught:
+        releases.render(asked)
+    told = "\n".join(caught.value.messages)
+    jobs = ("rendezvous of prefill", "rendezvous of decode", "http of prefill", "http of decode")
+    assert all(f"({job}) lies in 32768-60999" in told for job in (*jobs, "bootstrap of prefill", "metrics of router"))
+
+
+def test_the_router_alone_listens_where_clients_are() -> None:
+    made = named(releases.render(pair(host="0.0.0.0")))  # noqa: S104 -- the case is about it
+    assert [made[name].host for name in ("prefill", "decode", "router")] == ["127.0.0.1", "127.0.0.1", "0.0.0.0"]  # noqa: S104
+    for one in made.values():
+        assert one.argv[one.argv.index("--host") + 1] == one.host
+
+
+def test_two_servers_have_names_units_and_key_files_of_their_own() -> None:
+    made = named(releases.render(releases.spec("dual-tp4", api_key_file="/etc/key")))
+    assert [one.unit for one in made.values()] == [
+        "dsv4-server-0.service",
+        "dsv4-server-1.service",
+        "dsv4-router.service",
+    ]
+    assert [one.secrets_file for one in made.values()] == [
+        f"/run/dsv4ctl/{name}/secrets.yaml" for name in ("server-0", "server-1", "router")
+    ]
+
+
+def test_b64_and_b65_each_half_has_its_own_gpus_and_is_bound_to_their_node() -> None:
+    made = named(releases.render(pair()))
+    uuids = [gpu.uuid for gpu in releases.gpus().gpus]
+    assert [made[name].gpu_uuids for name in ("prefill", "decode")] == [tuple(uuids[:4]), tuple(uuids[4:])]
+    assert [one.binding and one.binding.node for one in made.values()] == [0, 1, None]
+
+
+def test_b52_the_router_is_ordered_after_its_workers_and_starts_even_where_one_has_failed() -> None:
+    made = releases.render(pair())
+    router = "dsv4-router.service"
+    assert {"dsv4-prefill.service", "dsv4-decode.service"} <= set(setting(made, router, "Unit", "After").split())
+    assert not any(setting(made, router, "Unit", key) for key in ("Requires", "BindsTo", "Requisite", "Wants"))
+
+
+def test_b52_the_halves_of_a_pair_start_side_by_side() -> None:
+    made = releases.render(pair())
+    for unit in ("dsv4-prefill.service", "dsv4-decode.service"):
+        assert "dsv4-" not in setting(made, unit, "Unit", "After")
+
+
+def test_b49_no_role_is_bounced_with_another() -> None:
+    for mode in ("pd", "dual-tp4"):
+        for name, text in releases.units(releases.render(releases.spec(mode))).items():
+            assert not any(key in text for key in ("Requires=", "BindsTo=", "Upholds=")), name
+
+
+def test_a_changed_worker_leaves_its_peer_and_the_router_as_they_are() -> None:
+    before = named(releases.render(pair()))
+    after = named(releases.render(pair(), releases.machine(numa=releases.numa(0, 0, 0, 0, 1, 1, 1, 0))))
+    assert {name for name in before if before[name].digest != after[name].digest} == {"decode"}
+
+
+def test_a_missing_module_is_told_before_the_load_with_what_to_install() -> None:
+    with pytest.raises(
+        EngineMissing, match="cannot hand KV over by nixl: /opt/sglang/bin/python has no module"
+    ) as caught:
+        releases.render(pair(), releases.machine(parts=EngineParts(modules=frozenset({"mooncake"}))))
+    assert "pip install nixl" in caught.value.hint
+
+
+@pytest.mark.parametrize("backend", ["mooncake", "mooncake_tcp"])
+def test_mooncake_is_one_module_for_both_of_its_ways(backend: str) -> None:
+    asked = pair(transfer=TransferSpec(backend=backend))
+    assert releases.render(asked, releases.machine(parts=EngineParts(modules=frozenset({"mooncake"}))))
+    with pytest.raises(EngineMissing, match=f"cannot hand KV over by {backend}: .* has no module mooncake"):
+        releases.render(asked)
+
+
+def test_servers_behind_a_router_hand_nothing_over() -> None:
+    assert releases.render(releases.spec("dual-tp4"), releases.machine(parts=EngineParts()))
+
+
+@pytest.mark.parametrize("python", [None, "/opt/router/bin/python"])
+def test_a_missing_router_is_told_with_the_interpreter_that_lacks_it(python: str | None) -> None:
+    lacking: Machine = releases.machine(router=None)
+    with pytest.raises(EngineMissing, match=f"{python or '/opt/sglang/bin/python'} has no package sglang_router"):
+        releases.render(pair(router=RouterSpec(python=python)), lacking)
+
+
+def test_a_mode_that_cannot_be_proved_yet_says_so_in_its_notes() -> None:
+    assert any("mode pd is not built yet" in note for note in releases.render(pair()).notes)
+    assert not any("not built" in note for note in releases.render(releases.spec()).notes)
+
+
+def test_a_pair_on_no_gpu_is_bound_nowhere_and_told_of_no_gpu() -> None:
+    none = pair(mode=modes.place(modes.BUILT_IN["pd"], ()))
+    made = releases.render(none, releases.machine())
+    assert [one.binding for one in made.instances] == [None] * 3
+    variables = chain.from_iterable(one.environment for one in made.instances)
+    assert {value for name, value in variables if name == "CUDA_VISIBLE_DEVICES"} == {""}
+
+
+def test_the_key_of_the_router_stands_in_no_unit() -> None:
+    made = releases.render(replace(pair(), api_key_file="/etc/dsv4ctl/key"))
+    assert setting(made, "dsv4-router.service", "Service", "LoadCredential") == "api-key:/etc/dsv4ctl/key"
+    router = named(made)["router"]
+    assert router.secrets_file in router.argv
+    words = unitfile.words(setting(made, "dsv4-router.service", "Service", "ExecStart"))
+    assert words[-len(router.argv) :] == router.argv
