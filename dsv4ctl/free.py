@@ -12,6 +12,8 @@ from dsv4ctl.quantity import bytes_text
 DRIVER_S = 120.0
 # An idle engine ends in 2 to 6 s of SIGTERM, one that waits for a hung scheduler in 19 s.
 TERM_S = 25.0
+# A worker without its main process has no shutdown of its own to go through.
+HEADLESS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,10 @@ class Found:
 
 def ends(found: Found, *, term_s: float = TERM_S) -> tuple[EndTree, ...]:
     """End every stray, one step a tree."""
-    return tuple(EndTree(tree=tree, term_s=term_s, reason=_why(tree)) for tree in found.blame.trees)
+    return tuple(
+        EndTree(tree=tree, term_s=min(term_s, HEADLESS_S) if tree.headless else term_s, reason=_why(tree))
+        for tree in found.blame.trees
+    )
 
 
 def segments(found: Found) -> tuple[RemoveSegment, ...]:

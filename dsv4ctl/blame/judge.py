@@ -207,7 +207,17 @@ def _tree(links: Links, root: Process, members: frozenset[int], held: Mapping[in
         unit=unit,
         holds=tuple(dict.fromkeys(words)),
         signs=("--evict names it",) if suspect.evicted else suspect.signs,
+        headless=not suspect.evicted and _is_headless(links, root, held.get(root.pid, Held())),
     )
+
+
+def _is_headless(links: Links, root: Process, one: Held) -> bool:
+    """A worker whose main process has ended: an orphan without children that has memory on a GPU, or nothing at all.
+
+    A main process has children, and the ports that clients use; ranks listen as well, for each other.
+    """
+    alone = grow.is_orphan(links, root) and not links.children.get(root.pid)
+    return alone and (bool(one.gpus) or not one.ports)
 
 
 def _with_tree(suspect: Suspect, trees: tuple[Tree, ...]) -> Suspect:

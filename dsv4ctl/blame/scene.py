@@ -96,6 +96,7 @@ class Tree:
     """What is ended together: `root` gets SIGTERM, `members` is all of it, the root included.
 
     `unit`: the transient unit or evicted service that it is, '' when it is none and must be caught otherwise.
+    `headless`: its main process has ended before, so that nobody is left to heed SIGTERM in an orderly way.
     """
 
     root: Process
@@ -103,6 +104,7 @@ class Tree:
     unit: str
     holds: tuple[str, ...]
     signs: tuple[str, ...]
+    headless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

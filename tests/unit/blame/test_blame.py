@@ -289,3 +289,16 @@ def test_a_member_in_the_cgroup_of_the_session_does_not_bring_the_session() -> N
     there = scene(main, *rest, editor, engines=[1000], listeners=(listens(30001, main),))
 
     assert 1400 not in pids(blame(there, ask(30001)))
+
+
+def test_a_worker_without_its_main_process_is_headless_and_a_main_process_that_outlived_its_shell_is_not() -> None:
+    worker, main = process(1000, 1, session=900), process(1100, 1, session=901)
+    rank = process(1101, 1100, group=1100)
+    there = scene(
+        worker, main, rank, engines=[1000, 1100, 1101],
+        listeners=(listens(30001, main), listens(41000, worker)), holds=(holds(0, worker), holds(4, rank)),
+    )  # fmt: skip
+
+    found = blame(there, ask(30001, gpus=[0, 4]))
+
+    assert {tree.root.pid: tree.headless for tree in found.trees} == {1000: True, 1100: False}
