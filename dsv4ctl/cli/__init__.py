@@ -24,6 +24,7 @@ COMMANDS = {
     "memory": "Plan GPU memory: what fits, what to set, what a longer context costs.",
     "who": "Show who holds a port or a GPU, and what teardown would do.",
     "render": "Print or write the unit files of a config.",
+    "topology": "Show NUMA nodes and GPUs, and where a mode's roles would be placed.",
     "config": "Show the effective config, or an example.",
     "init": "Write a config for this host from what is found on it.",
     "rehearse": "Try the whole job in a private systemd with stand-in GPUs.",
