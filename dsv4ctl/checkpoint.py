@@ -27,37 +27,49 @@ class Tensor:
 
 
 def read(folder: Path) -> Checkpoint | None:
-    """What the planner knows of the checkpoint in a folder; None where it is no DeepSeek-V4 of a known build."""
-    config = _object(folder / "config.json")
+    """What the planner knows of the checkpoint in a folder; None where it is no DeepSeek-V4 of a known build.
+
+    Where the index gives the size of a published checkpoint, that is it; else every tensor is looked up.
+    """
+    config, index = _object(folder / "config.json"), _object(folder / "model.safetensors.index.json")
     if not config:
         return None
-    index = _object(folder / "model.safetensors.index.json")
-    named = index.get("weight_map")
-    names = sorted({str(file) for file in named.values()}) if isinstance(named, dict) else []
-    files = [folder / name for name in names] or sorted(folder.glob("*.safetensors"))
     layers = config.get("num_hidden_layers")
-    return weights.of_files(config, _contents(files, index, layers if isinstance(layers, int) else 0))
+    last = layers if isinstance(layers, int) else 0
+    said = _by_index(folder, index, last)
+    found = weights.of_files(config, said)
+    if found is None or found.fitted:
+        return found
+    counted = _by_tensors(_files(folder, index), last)
+    # A file whose download has not ended, or one that holds no weights, tells less than the index.
+    return weights.of_files(config, counted) if counted.total_bytes >= said.total_bytes / 2 else found
 
 
-def _contents(files: list[Path], index: Mapping[str, object], layers: int) -> Contents:
-    """By the tensors' own headers; where those tell less than half of what the index says, by the index."""
-    tensors = [tensor for file in files for tensor in _tensors(file)]
-    whole = sum(tensor.size_bytes for tensor in tensors)
-    said = _total(index) or sum(_size(file) for file in files)
+def _by_index(folder: Path, index: Mapping[str, object], layers: int) -> Contents:
     named = index.get("weight_map")
-    names = [tensor.name for tensor in tensors] or (list(named) if isinstance(named, dict) else [])
-    draft_layers = len({number for name in names if (number := draft_layer(name, layers)) is not None})
-    if whole < said / 2:
-        return Contents(total_bytes=said, draft_layers=draft_layers)
-    drafts = sum(tensor.size_bytes for tensor in tensors if draft_layer(tensor.name, layers) is not None)
-    mine = [tensor for tensor in tensors if draft_layer(tensor.name, layers) is None]
+    names = list(named) if isinstance(named, dict) else []
+    size = _total(index) or sum(_size(file) for file in _files(folder, index))
+    return Contents(total_bytes=size, draft_layers=len({draft_layer(name, layers) for name in names} - {None}))
+
+
+def _by_tensors(files: list[Path], layers: int) -> Contents:
+    """By the headers of the tensor files."""
+    tensors = [tensor for file in files for tensor in _tensors(file)]
+    own = [tensor for tensor in tensors if draft_layer(tensor.name, layers) is None]
+    whole = sum(tensor.size_bytes for tensor in tensors)
     return Contents(
         total_bytes=whole,
-        experts_bytes=sum(tensor.size_bytes for tensor in mine if _EXPERT.search(tensor.name)),
-        engram_bytes=sum(tensor.size_bytes for tensor in mine if "engram" in tensor.name.lower()),
-        draft_bytes=drafts,
-        draft_layers=draft_layers,
+        experts_bytes=sum(tensor.size_bytes for tensor in own if _EXPERT.search(tensor.name)),
+        engram_bytes=sum(tensor.size_bytes for tensor in own if "engram" in tensor.name.lower()),
+        draft_bytes=whole - sum(tensor.size_bytes for tensor in own),
+        draft_layers=len({draft_layer(tensor.name, layers) for tensor in tensors} - {None}),
     )
+
+
+def _files(folder: Path, index: Mapping[str, object]) -> list[Path]:
+    named = index.get("weight_map")
+    names = sorted({str(file) for file in named.values()}) if isinstance(named, dict) else []
+    return [folder / name for name in names] or sorted(folder.glob("*.safetensors"))
 
 
 def draft_layer(name: str, layers: int) -> int | None:

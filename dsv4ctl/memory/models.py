@@ -13,7 +13,8 @@ WINDOW_TOKENS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The shape of a model. `sources`: compression ratio -> layers that keep KV compressed by it.
+    """The shape of a model. `sources`: compression ratio -> layers that keep KV compressed by it. `index_ratio`: the
+    indexer's logits have one column for so many tokens.
 
     `dense_bytes`: what is no routed expert, as loaded, with one rank; `sharded_bytes` of it are divided over the ranks.
     Both were fitted to logs for V4-Flash, see weights.py. `fitted`: whether logs of this model confirm them.
@@ -31,6 +32,7 @@ class Model:
     dense_bytes: int
     sharded_bytes: int
     index_key_bytes: int = 132
+    index_ratio: int = 4
     window_from_requests: bool = False
     engram_bytes: int = 0
     fitted: bool = False
@@ -91,6 +93,7 @@ V41_FLASH = Model(
     dense_bytes=gib(8.4),
     sharded_bytes=gib(6.0),
     index_key_bytes=68,
+    index_ratio=1,
     window_from_requests=True,
     engram_bytes=gib(189.0),
 )

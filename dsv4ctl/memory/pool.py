@@ -97,7 +97,7 @@ def figures(pool: Pool) -> tuple[Figure, ...]:
         ("window state", costs.window_state * window, ""),
         ("KV compressed by 4", costs.c4 * tokens, ""),
         ("KV compressed by 128", costs.c128 * tokens, ""),
-        ("KV compressed by 1 and 2", costs.low * tokens, ""),
+        ("KV of ratios 1 and 2", costs.low * tokens, ""),
         ("indexer keys", costs.keys * tokens, ""),
     )
     plain = sum(amount for _, amount, _ in parts)

@@ -22,6 +22,8 @@ ACTIVATIONS_BYTES, ACTIVATION_BYTES, ACTIVATIONS_SPAN = gib(1.0), round(0.35 * M
 # DeepGEMM takes at most so many rows at once where it is opt-in, and never more than 0.3 of a GPU for logits.
 DEEPGEMM_ROWS = 4096
 LOGITS_MOST_SHARE = 0.3
+# Layers of ratio 1 have a column a token; 0.5.23 keeps their logits to about this.
+V41_LOGITS_BYTES = gib(2.0)
 NEVER_CUT_BYTES = 8 * MIB * 4
 # The torch fallback gathers every query's keys, 644 to 772 bytes for each compressed column, in pieces of 1024 queries.
 TORCH_ROWS, TORCH_BYTES, TORCH_SPAN = 1024, 708, (0.91, 1.09)
@@ -49,15 +51,20 @@ def request_table_bytes(ask: Ask, flags: Flags) -> int:
     return 4 * (flags.running_rank + 1) * (ask.context_tokens + margin)
 
 
-def logits_bytes(rows: int, context_tokens: int) -> int:
-    """The indexer's logits, FP32 over compressed columns: rows x context / 4 x 4 bytes, of one layer at a time."""
-    return rows * -(-context_tokens // 256) * 256
+def logits_bytes(rows: int, context_tokens: int, ratio: int = 4) -> int:
+    """The indexer's logits, FP32 over compressed columns: rows x context / ratio x 4 bytes, of one layer at a time."""
+    return rows * _columns(context_tokens, ratio) * 4
 
 
-def logits_note(rows: int, context_tokens: int) -> str:
+def logits_note(rows: int, context_tokens: int, ratio: int = 4) -> str:
     """The same in numbers a reader can check: 64 x 131072 x 4 = 33.5 MB."""
-    columns = -(-context_tokens // 256) * 64
-    return f"{rows} x {columns} x 4 = {size_text(logits_bytes(rows, context_tokens))}"
+    amount = logits_bytes(rows, context_tokens, ratio)
+    return f"{rows} x {_columns(context_tokens, ratio)} x 4 = {size_text(amount)}"
+
+
+def _columns(context_tokens: int, ratio: int) -> int:
+    """Whole pages of 256 tokens."""
+    return -(-context_tokens // 256) * 256 // ratio
 
 
 def logits_limit_bytes(ask: Ask, flags: Flags, free_bytes: int) -> int | None:
@@ -85,8 +92,9 @@ def _graphs(ask: Ask, flags: Flags) -> tuple[Figure, ...]:
         # What the engine says of its graphs holds the logits, too.
         return (graphs.told(ask.measured.graphs_bytes),)
     rows = flags.graph_batch * ask.draft_tokens
-    note = logits_note(rows, ask.context_tokens)
-    logits = exact("decode logits", Part.SLACK, logits_bytes(rows, ask.context_tokens), note)
+    ratio = ask.checkpoint.model.index_ratio
+    note = logits_note(rows, ask.context_tokens, ratio)
+    logits = exact("decode logits", Part.SLACK, logits_bytes(rows, ask.context_tokens, ratio), note)
     return graphs, logits, _partials(ask, flags)
 
 
@@ -121,13 +129,16 @@ def _prefill_logits(ask: Ask, flags: Flags, free_bytes: int) -> tuple[Figure, ..
     if ask.indexer is Indexer.TORCH:
         amount = min(rows, TORCH_ROWS) * context // 4 * TORCH_BYTES
         return (estimate(name, Part.SLACK, amount, TORCH_SPAN, "torch gathers every query's keys"),)
-    amount, whole = logits_bytes(rows, context), logits_note(rows, context)
+    ratio = ask.checkpoint.model.index_ratio
+    amount, whole = logits_bytes(rows, context, ratio), logits_note(rows, context, ratio)
     limit = logits_limit_bytes(ask, flags, free_bytes)
+    if ratio == 1:
+        limit = min(limit or V41_LOGITS_BYTES, V41_LOGITS_BYTES)
     if limit is None:
         return (exact(name, Part.SLACK, amount, f"{whole}, not cut by {ask.indexer}"),)
-    if ask.gpu.generation is Generation.SM120:
+    if ask.gpu.generation is Generation.SM120 and ask.indexer is Indexer.DEEPGEMM:
         rows = min(rows, DEEPGEMM_ROWS)
-    cut = min(logits_bytes(rows, context), limit)
+    cut = min(logits_bytes(rows, context, ratio), limit)
     return (exact(name, Part.SLACK, cut, whole if cut == amount else f"{whole}, cut to {size_text(cut)}"),)
 
 

@@ -40,16 +40,23 @@ def folder(path: Path, total_gib: float, *tensors: dict[str, int], names: tuple[
     return path
 
 
-def test_tensors_are_summed_by_their_headers(tmp_path: Path) -> None:
-    first = {"model.layers.3.mlp.experts.0.down_proj.weight": gib(137.0), "model.layers.3.self_attn.q.weight": gib(5)}
+def test_the_tensors_of_a_size_that_is_not_published_are_summed_by_their_headers(tmp_path: Path) -> None:
+    first = {"model.layers.3.mlp.experts.0.down_proj.weight": gib(120.0), "model.layers.3.self_attn.q.weight": gib(5)}
     second = {"mtp.0.ffn.experts.1.w1.weight": gib(3.2), "model.layers.0.mlp.shared_experts.up.weight": gib(3.2)}
 
-    found = checkpoint.read(folder(tmp_path, 148.4, first, second))
+    found = checkpoint.read(folder(tmp_path, 131.4, first, second))
 
     assert found is not None
-    assert (found.experts_bytes, found.draft_bytes) == (gib(137.0), gib(3.2))
+    assert (found.experts_bytes, found.draft_bytes) == (gib(120.0), gib(3.2))
     assert found.dense_bytes == pytest.approx(1.1 * gib(8.2), rel=1e-6)
     assert found.name == "V4-Flash FP4"
+
+
+def test_files_that_hold_less_than_their_index_says_are_not_believed(tmp_path: Path) -> None:
+    found = checkpoint.read(folder(tmp_path, 131.4, {"model.layers.3.mlp.experts.0.w1.weight": gib(1.0)}))
+
+    assert found is not None
+    assert found.source == "its 131.4 GiB"
 
 
 def test_an_index_alone_is_enough(tmp_path: Path) -> None:

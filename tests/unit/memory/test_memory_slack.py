@@ -63,6 +63,13 @@ def test_deepgemm_never_takes_more_logits_than_its_share_of_what_is_free() -> No
     assert made.bytes_of("prefill logits") == pytest.approx(0.2 * (made.slack_bytes - others))
 
 
+def test_v41_has_a_column_a_token_and_keeps_a_chunks_logits_to_two_gib() -> None:
+    made = figures_of("h200", checkpoint="v4.1-flash", tp=8, context_tokens=524_288)
+
+    assert made["decode logits"] == 64 * 524_288 * 4
+    assert made["prefill logits"] <= 2 * GIB
+
+
 def test_the_torch_fallback_gathers_tens_of_gigabytes() -> None:
     found = figure("prefill logits", switches=TORCH)
 
