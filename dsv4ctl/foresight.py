@@ -66,10 +66,9 @@ def of_deploy(host: Host, spec: HostSpec, machine: Machine) -> Forecast:
     faults: list[tuple[Role, str]] = []
     for shape in specs.with_gpus(spec):
         mine = _gpus(shape, ground)
-        kind = classes.of_all(mine)
-        known[shape.role] = Known(checkpoint=ground.checkpoint, gpu=kind, engine_version=version)
+        known[shape.role] = Known(checkpoint=ground.checkpoint, gpu=classes.of_all(mine), engine_version=version)
         faults += [(shape.role, fault) for fault in gpu_faults.faults(mine, {})]
-        if kind and (mark := measurements.of_key(host.paths, _key(spec, shape, kind, version))):
+        if mark := _earlier(host, spec, shape, known[shape.role]):
             earlier[shape.role] = mark
     return replace(forecast.of(spec, known, earlier), faults=tuple(faults))
 
@@ -78,11 +77,8 @@ def key_of(spec: HostSpec, foreseen: Foreseen) -> Key:
     """The key under which what this role takes is kept."""
     shape = next(one for one in spec.mode.roles if one.role is foreseen.role)
     ask = foreseen.budget.ask
-    return _key(spec, shape, ask.gpu, ask.engine_version)
-
-
-def _key(spec: HostSpec, shape: RoleShape, gpu: GpuClass, version: str) -> Key:
-    return marks.key(spec, shape, host=os.uname().nodename, engine_version=version, gpu=gpu.name)
+    known = Known(checkpoint=ask.checkpoint, gpu=ask.gpu, engine_version=ask.engine_version)
+    return marks.key(spec, shape, known, host=os.uname().nodename)
 
 
 def _ground(host: Host, spec: HostSpec, question: Question) -> Ground:
@@ -159,10 +155,8 @@ def _answer(spec: HostSpec, shape: RoleShape, ground: Ground, question: Question
 
 
 def _earlier(host: Host, spec: HostSpec, shape: RoleShape, known: Known) -> Mark | None:
-    """What a start of the same took on this host; a kind of GPU that is only named is not this host."""
-    if known.gpu is None:
-        return None
-    return measurements.of_key(host.paths, _key(spec, shape, known.gpu, known.engine_version))
+    """What a start of the same took on this host."""
+    return measurements.of_key(host.paths, marks.key(spec, shape, known, host=os.uname().nodename))
 
 
 def _gpus(shape: RoleShape, ground: Ground) -> tuple[Gpu, ...]:

@@ -54,6 +54,7 @@ def _mark(host: Host, instance: Instance, capacity: Capacity, forecast: Forecast
         planned=marks.planned(foreseen.budget),
         reported=reported,
         at=host.clock.wall(),
+        auto=foreseen.auto,
         occupied_bytes=foreseen.budget.ask.occupied_bytes,
     )
     measurements.keep(host.paths, mark)

@@ -31,7 +31,7 @@ def of(asked_for: Ask, earlier: Mark | None = None) -> Foreseen:
     if asked_for.fraction is not None:
         return given(asked_for, earlier, auto=False)
     taught = replace(asked_for, measured=marks.measured(earlier) if earlier else Measured())
-    kept = earlier.fraction if earlier else None
+    kept = earlier.fraction if earlier and earlier.auto else None
     # What others hold now must not decide: they may be gone at the next deploy.
     alone = replace(taught, occupied_bytes=0)
     if kept is not None and _fits(replace(alone, fraction=kept)):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from dsv4ctl.memory.asked import Measured
 from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.sizes import gib
+from dsv4ctl.memory.spec import Known
 from dsv4ctl.model import Capacity, HostSpec, RoleShape
 
 
@@ -35,8 +36,8 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A plan and what came of it. `at`: seconds since the epoch; `digest`: of the instance that ran; `occupied_bytes`:
-    what others held on its fullest GPU when it started."""
+    """A plan and what came of it. `at`: seconds since the epoch; `digest`: of the instance that ran; `auto`: the
+    fraction was the planner's; `occupied_bytes`: what others held on its fullest GPU when it started."""
 
     key: Key
     digest: str
@@ -44,6 +45,7 @@ class Mark:
     planned: Amounts
     reported: Amounts
     at: float
+    auto: bool = False
     occupied_bytes: int = 0
 
 
@@ -100,15 +102,17 @@ def millions(tokens: int) -> str:
     return f"{tokens / 1_000_000:.2f} M" if tokens >= 1_000_000 else str(tokens)
 
 
-def key(spec: HostSpec, shape: RoleShape, *, host: str, engine_version: str, gpu: str) -> Key:
+def key(spec: HostSpec, shape: RoleShape, known: Known, *, host: str) -> Key:
     """The key of one role: everything that its memory depends on but the fraction, which is a result of it."""
+    checkpoint, gpu = known.checkpoint, known.gpu
+    size = f" ({checkpoint.name}, {checkpoint.experts_bytes} bytes of experts)" if checkpoint else ""
     memory = replace(spec.memory, mem_fraction_static=None)
     parts = (shape.role, shape.tp, asdict(memory), spec.engine.args, sorted(spec.engine.environment))
     return Key(
         host=host,
-        engine_version=engine_version,
-        model=spec.engine.model or "",
-        gpu=gpu,
+        engine_version=known.engine_version,
+        model=f"{spec.engine.model}{size}",
+        gpu=gpu.name if gpu else "",
         flags=json.dumps(parts, sort_keys=True),
     )
 
@@ -129,6 +133,7 @@ def load(text: str) -> Mark | None:
             planned=_amounts(said["planned"]),
             reported=_amounts(said["reported"]),
             at=float(said["at"]),
+            auto=said["auto"] is True,
             occupied_bytes=int(said["occupied_bytes"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):

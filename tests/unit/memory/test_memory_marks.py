@@ -50,6 +50,7 @@ def mark(**values: Any) -> Mark:
             tokens=6_020_000, free_at_start_bytes=gib(93.5), weights_bytes=gib(39.5), graphs_bytes=gib(2.5)
         ),
         "at": 1_700_000_000.0,
+        "auto": True,
     }
     return Mark(**(usual | values))
 
@@ -148,18 +149,26 @@ def test_what_others_hold_now_does_not_change_the_automatic_fraction() -> None:
     assert foresee.of(ask(occupied_bytes=gib(30))).budget.flags.fraction == 0.88
 
 
+def test_a_fraction_that_a_person_gave_once_is_not_taken_for_an_automatic_one() -> None:
+    assert foresee.of(ask(), mark(fraction=0.7, auto=False)).budget.flags.fraction != 0.7
+
+
 def test_the_key_is_of_everything_but_the_fraction() -> None:
     shape = modes.BUILT_IN["single-tp4"].roles[0]
     spec = HostSpec(mode=modes.BUILT_IN["single-tp4"], memory=MemorySpec(context_length=524_288))
-    where = {"host": "h", "engine_version": "0.5.23", "gpu": "h200"}
 
-    plain = marks.key(spec, shape, **where)
-    other_fraction = marks.key(replace(spec, memory=replace(spec.memory, mem_fraction_static=0.8)), shape, **where)
-    other_context = marks.key(replace(spec, memory=MemorySpec(context_length=1024)), shape, **where)
-    other_ranks = marks.key(spec, replace(shape, tp=8), **where)
+    plain = marks.key(spec, shape, KNOWN, host="h")
+    other_fraction = replace(spec, memory=replace(spec.memory, mem_fraction_static=0.8))
+    others = (
+        marks.key(replace(spec, memory=MemorySpec(context_length=1024)), shape, KNOWN, host="h"),
+        marks.key(spec, replace(shape, tp=8), KNOWN, host="h"),
+        marks.key(spec, shape, replace(KNOWN, checkpoint=weights.find("fp8")), host="h"),
+        marks.key(spec, shape, replace(KNOWN, engine_version="0.5.24"), host="h"),
+        marks.key(spec, shape, KNOWN, host="another"),
+    )
 
-    assert plain == other_fraction
-    assert len({plain, other_context, other_ranks}) == 3
+    assert marks.key(other_fraction, shape, KNOWN, host="h") == plain
+    assert len({plain, *others}) == 6
 
 
 def test_a_pair_has_one_fraction_the_smaller_of_the_two() -> None:
