@@ -96,7 +96,10 @@ def take_port(settings: Settings, taken_writer: Pipe) -> None:
     titles.die_with_parent()
     family = socket.AF_INET6 if ":" in settings["host"] else socket.AF_INET
     with socket.socket(family) as taken:
+        # Set for the bind alone, which old connections of the port must not hinder; unset, so that the server's own fails.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((settings["host"], settings["port"]))
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         if settings.behaviour.helper_takes_port == "listening":
             taken.listen()
         taken_writer.send("taken")
