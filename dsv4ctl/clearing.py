@@ -123,13 +123,15 @@ def _installed_ports(host: Host) -> tuple[int, ...]:
 def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Found:
     """Look again, and end again what came back or was forked meanwhile; returns the last look."""
     wanted = replace(made.wanted, evict=())
+    # A driver that does not answer is not asked again and again: each question takes its whole time limit.
+    known = made.found.gpus if made.found.gpus.problem else None
     for _ in range(ROUNDS):
-        found = inquiry.look(wanted)
+        found = inquiry.look(wanted, known)
         steps: tuple[Step, ...] = (*free.ends(found, term_s=aim.term_s), *free.segments(found))
         if not steps:
             return found
         execute.carry_out(host, steps, tell)
-    return inquiry.look(wanted)
+    return inquiry.look(wanted, known)
 
 
 def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Instance, ...]:

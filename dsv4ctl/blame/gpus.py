@@ -17,11 +17,13 @@ RESERVE_SHARE = 0.006
 class Proofs:
     """What /proc says of the pids on GPUs. `nodes`: pid -> device nodes of the driver that it has open or mapped.
 
-    `own_pids`: our pid namespace is the kernel's first one, by whose numbers the driver counts.
+    `hidden`: pids whose files may not be looked into. `own_pids`: our pid namespace is the kernel's first one, by whose
+    numbers the driver counts.
     """
 
     processes: Mapping[int, Process] = field(default_factory=dict)
     nodes: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    hidden: frozenset[int] = frozenset()
     own_pids: bool = True
 
 
@@ -120,6 +122,8 @@ def _doubt(pid: int, process: Process | None, proofs: Proofs) -> str:
         return f"pid {pid} is a thread of the kernel here: the driver counts pids of another namespace"
     if process.state in "ZX":
         return f"pid {pid} ({process.comm}) has ended and waits for its parent, pid {process.parent_pid}, to take note"
+    if pid in proofs.hidden:
+        return f"pid {pid} ({process.comm}, user {process.user}) by the driver's list"
     if not proofs.nodes.get(pid):
         return f"pid {pid} ({process.comm}) has no GPU device open here: the driver means another process"
     return ""

@@ -186,6 +186,7 @@ class SuperviseExit(IntEnum):
     OK = 0
     USAGE = 2
     PORT = 3
+    GPU = 4
     MISSING = 10
     PROOF = 11
     STALLED = 12

@@ -1,4 +1,4 @@
-"""What must hold before an engine is started: free ports, and an engine, a model and a key that can be used."""
+"""What must hold before an engine is started: free ports and GPUs; an engine, a model and a key that can be used."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,8 @@ from pathlib import Path
 from dsv4ctl import child, sockets
 from dsv4ctl.model import Instance, SuperviseExit
 from dsv4ctl.problems import CannotRun, Problem
-from dsv4ctl.supervise import look
+from dsv4ctl.supervise import gpugate, look
+from dsv4ctl.supervise.gpugate import Occupied
 from dsv4ctl.supervise.outcome import Failed
 
 # find_spec of a top-level package looks for its folder and imports nothing: an import of sglang takes 8 s.
@@ -25,11 +26,12 @@ class Admitted:
     key: str
 
 
-def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Failed:
-    """Look at everything a start needs; the first thing that is wrong closes the gate."""
+def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Occupied | Failed:
+    """Look at everything a start needs; the first thing that is wrong closes the gate. Occupied: it is to be waited."""
     key = read_key(instance, environment)
     refusals = (_ports(instance), _engine(instance.argv, environment), _model(instance.model), key)
-    return next((found for found in refusals if isinstance(found, Failed)), None) or Admitted(str(key))
+    wrong = next((found for found in refusals if isinstance(found, Failed)), None)
+    return wrong or gpugate.check(instance) or Admitted(str(key))
 
 
 def read_key(instance: Instance, environment: Mapping[str, str]) -> str | Failed:

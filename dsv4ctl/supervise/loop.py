@@ -13,23 +13,22 @@ from dsv4ctl.clock import Clock
 from dsv4ctl.engine import sglang
 from dsv4ctl.model import Instance, Phase, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
-from dsv4ctl.supervise import engine, gate, progress, territory
+from dsv4ctl.supervise import engine, progress, territory
+from dsv4ctl.supervise.admission import Admission
 from dsv4ctl.supervise.ending import Ending
 from dsv4ctl.supervise.engine import Child
-from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.gate import Admitted
 from dsv4ctl.supervise.hearing import Hearing
-from dsv4ctl.supervise.inbox import Inbox, Told
+from dsv4ctl.supervise.inbox import Inbox
 from dsv4ctl.supervise.journal import Journal, is_journald
 from dsv4ctl.supervise.load import Loading
 from dsv4ctl.supervise.notify import ToSystemd, ToTerminal, Voice
 from dsv4ctl.supervise.outcome import Asked, Failed, Over, Ready
 from dsv4ctl.supervise.progress import PastStart, Progress
-from dsv4ctl.supervise.run import Run, asked
+from dsv4ctl.supervise.run import Run
 from dsv4ctl.supervise.territory import Territory
 from dsv4ctl.supervise.watch import Serving
 
-PATIENCE_S = 60.0
 BUG_LIMIT_S = 10.0
 
 
@@ -39,7 +38,10 @@ def supervise(
     """Bring the instance up, keep it, and bring it down again. Returns the exit status of the unit's main process."""
     journal, inbox = Journal(plain=is_journald(environment)), Inbox(signals)
     voice = _voice(instance, environment, clock, journal)
-    match _admitted(instance, environment, inbox, journal, voice):
+    admission = Admission(
+        instance=instance, environment=environment, inbox=inbox, journal=journal, voice=voice, clock=clock
+    )
+    match admission.until_over():
         case Asked() as stop:
             words = f"stopped ({stop.signal}) before the engine was started"
             voice.tell(replace(voice.state, phase=Phase.STOPPED, words=words, exit=0), "STOPPING=1")
@@ -100,22 +102,6 @@ def _ended(run: Run, child: Child, outcome: Over) -> SuperviseExit:
             return ending.stop_loading(outcome)
         case _:
             assert_never(outcome)
-
-
-def _admitted(
-    instance: Instance, environment: Mapping[str, str], inbox: Inbox, journal: Journal, voice: Voice
-) -> Admitted | Over:
-    """The gate's answer. It is asked in a thread, for an interpreter on a slow disk must not make us deaf."""
-    voice.tell(voice.state)
-    inbox.send("gate", partial(gate.check, instance, environment))
-    while True:
-        match inbox.next(PATIENCE_S):
-            case Brought(found=Admitted() | Failed() as found):
-                return found
-            case Told(number) if stop := asked(number, journal, voice):
-                return stop
-            case _:
-                continue
 
 
 def _refused(voice: Voice, failed: Failed) -> SuperviseExit:

@@ -1,0 +1,76 @@
+"""From the start of a unit to the gate's answer: GPUs that are still in use are waited for, everything else is not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from dsv4ctl.clock import Clock
+from dsv4ctl.free import DRIVER_S
+from dsv4ctl.model import Instance
+from dsv4ctl.supervise import gate, gpugate
+from dsv4ctl.supervise.errands import Brought
+from dsv4ctl.supervise.gate import Admitted
+from dsv4ctl.supervise.gpugate import Occupied
+from dsv4ctl.supervise.inbox import Inbox, Told
+from dsv4ctl.supervise.journal import Journal
+from dsv4ctl.supervise.notify import Voice
+from dsv4ctl.supervise.outcome import Failed, Over
+from dsv4ctl.supervise.run import asked
+
+PATIENCE_S = 60.0
+ASK_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What the gate is asked for, and with whom it is spoken meanwhile."""
+
+    instance: Instance
+    environment: Mapping[str, str]
+    inbox: Inbox
+    journal: Journal
+    voice: Voice
+    clock: Clock
+
+    def until_over(self) -> Admitted | Over:
+        """The gate's answer. It is asked in a thread, for an interpreter on a slow disk must not make us deaf.
+
+        A killed engine's memory comes back when the driver has taken it down. Once GPUs were in use, they must be found
+        idle twice, for a reading lags behind.
+        """
+        self.voice.tell(self.voice.state)
+        self._ask()
+        end, idle_reads, wanted_reads = self.clock.now() + DRIVER_S, 0, 1
+        while True:
+            match self.inbox.next(PATIENCE_S):
+                case Brought(found=Failed() as failed):
+                    return failed
+                case Brought(found=Admitted() as admitted):
+                    idle_reads += 1
+                    if idle_reads == wanted_reads:
+                        return admitted
+                    self._ask()
+                case Brought(found=Occupied(words)):
+                    if self.clock.now() >= end:
+                        return gpugate.refused(f"after {DRIVER_S:.0f} s {words}", "dsv4ctl who")
+                    idle_reads, wanted_reads = 0, 2
+                    self._waits(words, end - self.clock.now())
+                    self._ask(after_s=ASK_AGAIN_S)
+                case Told(number) if stop := asked(number, self.journal, self.voice):
+                    return stop
+                case _:
+                    continue
+
+    def _ask(self, after_s: float = 0.0) -> None:
+        self.inbox.send("gate", partial(_check, self, after_s))
+
+    def _waits(self, words: str, left_s: float) -> None:
+        self.voice.extend(left_s + PATIENCE_S)
+        what = f"waiting for the driver, at most {left_s:.0f} s more: {words}"
+        self.voice.tell(replace(self.voice.state, words=what))
+
+
+def _check(admission: Admission, after_s: float) -> Admitted | Occupied | Failed:
+    # In the errand's own thread, so that a signal is heard meanwhile.
+    admission.clock.sleep(after_s)
+    return gate.check(admission.instance, admission.environment)
