@@ -1,9 +1,16 @@
-"""Tokens and bytes of the pools against what SGLang 0.5.23's own configurator gave when it was executed."""
+"""Tokens and bytes of the pools against what SGLang 0.5.23's own configurator gave when it was executed.
+
+recorded/pools-0.5.23.json: the unmodified class DSV4PoolConfigurator, called on a CPU with these budgets and flags.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dsv4ctl.memory import asked, layout, pool
-from dsv4ctl.memory.asked import Ask
+from dsv4ctl.memory.asked import Ask, Speculation, Switches
 from dsv4ctl.memory.figures import total
 from dsv4ctl.memory.layout import NOW
 from dsv4ctl.memory.models import V4_FLASH, V4_PRO, V41_FLASH
@@ -11,6 +18,9 @@ from dsv4ctl.memory.pool import Pool
 from dsv4ctl.memory.sizes import GIB, gib
 from dsv4ctl.memory.weights import Experts, known
 from tests.plans import DSPARK, EAGLE, VERSIONS, ask
+
+RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("pools-0.5.23.json").read_text())
+MODELS = {"V4-Flash": "fp4", "V4-Pro": "v4-pro"}
 
 
 def pools(asked_for: Ask, budget_gib: float) -> Pool:
@@ -32,6 +42,25 @@ def pools(asked_for: Ask, budget_gib: float) -> Pool:
 def test_a_budget_buys_the_tokens_that_the_engine_makes_of_it(budget_gib: int, plain: int, with_eagle: int) -> None:
     assert pools(ask(), budget_gib).tokens == plain
     assert pools(ask(speculation=EAGLE), budget_gib).tokens == with_eagle
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=range(len(RECORDED)))
+def test_random_budgets_and_flags_give_the_configurators_own_pools(case: dict[str, Any]) -> None:
+    drafts = Speculation(algorithm="EAGLE", draft_tokens=case["draft_tokens"]) if case["draft_tokens"] else None
+    asked_for = ask(
+        checkpoint=MODELS[case["model"]],
+        tp=8,
+        running_requests=case["running"],
+        window_ratio=case["ratio"],
+        attention_dp=case["attention_dp"],
+        speculation=drafts,
+        switches=Switches(state_bytes=case["state_bytes"]),
+    )
+
+    made = pool.of(asked_for, asked.flags(asked_for), case["budget_bytes"])
+
+    assert (made.tokens, made.window_tokens) == (case["tokens"], case["window_tokens"])
+    assert made.bytes_per_token == pytest.approx(case["bytes_per_token"], abs=0.0001)
 
 
 @pytest.mark.parametrize(
