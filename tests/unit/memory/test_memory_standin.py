@@ -24,6 +24,7 @@ class Settings(dict[str, Any]):
     on_gpu = True
     model = SimpleNamespace(max_positions=1_048_576)
     tp = 4
+    mode = "null"
 
 
 def played(tp: int, fraction: float, running: int) -> Figures:
