@@ -8,7 +8,8 @@ from pathlib import Path
 from dsv4ctl import child
 
 STANDIN = Path(__file__).with_name("standin")
-PACKAGES = ("sglang", "sglang-0.5.23.dist-info")
+# The last two only say that they are there: an engine that hands KV over is refused without one of them.
+PACKAGES = ("sglang", "sglang-0.5.23.dist-info", "nixl", "mooncake")
 
 # The shape of DeepSeek-V4-Flash: 46 shards, 43 layers, a million positions.
 SHARDS = 46

@@ -14,6 +14,16 @@ FLUSHED = (
     "(When there are running or waiting requests, the operation will not be performed.)\n"
 )
 DONE = b"data: [DONE]\n\n"
+NO_QUEUES = {
+    "mode": "null",
+    "prefill_bootstrap_queue_reqs": 0,
+    "prefill_inflight_queue_reqs": 0,
+    "decode_prealloc_queue_reqs": 0,
+    "decode_transfer_queue_reqs": 0,
+    "decode_retracted_queue_reqs": 0,
+    "kv_transfer_speed_gb_s": 0.0,
+    "kv_transfer_latency_ms": 0.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +66,8 @@ def loads(load: dict[str, Any], version: str, accelerators: int) -> dict[str, An
         "cache_hit_rate": 0.0,
         "utilization": 0.0,
         "memory": {**memory, "token_capacity": load["max_total_num_tokens"]},
-        "disaggregation": {"mode": "null", "prefill_bootstrap_queue_reqs": 0, "prefill_inflight_queue_reqs": 0},
-        "queues": {"waiting": load["num_waiting_reqs"], "grammar": 0, "paused": 0, "retracted": 0},
+        "disaggregation": {**NO_QUEUES, **load["disaggregation"]},
+        "queues": {"waiting": load["num_waiting_reqs"], "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
     }
     moment = datetime.now(UTC).isoformat()
     return {
@@ -78,17 +88,31 @@ def prometheus(prefix: str, load: dict[str, Any], labels: str) -> bytes:
         "token_usage": load["num_used_tokens"] / load["max_total_num_tokens"],
         "num_used_tokens": load["num_used_tokens"],
         "max_total_num_tokens": load["max_total_num_tokens"],
-        "generation_tokens_total": load["generated"],
+        **load["counters"],
+        **{f"num_{name}": number for name, number in load["disaggregation"].items() if name.endswith("_queue_reqs")},
         "weight_memory_usage_gb": load["weight_gb"],
         "kv_cache_memory_usage_gb": load["kv_cache_gb"],
         "startup_available_gpu_memory_gb": load["available_gb"],
     }
-    kinds = {name: "counter" if name.endswith("_total") else "gauge" for name in gauges}
     lines = [
-        f"# TYPE {prefix}{name} {kinds[name]}\n{prefix}{name}{{{labels}}} {float(value)}"
-        for name, value in gauges.items()
+        f"# TYPE {prefix}{_family(name)}\n{prefix}{name}{{{labels}}} {float(value)}" for name, value in gauges.items()
     ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _family(name: str) -> str:
+    """Name and kind of the metric that a value belongs to."""
+    if name.endswith("_count"):
+        return f"{name.removesuffix('_count')} histogram"
+    return f"{name} counter" if name.endswith("_total") else f"{name} gauge"
+
+
+def failed(shape: Shape, output: Output) -> dict[str, Any]:
+    """What a request gets that was refused, or that failed on its way."""
+    if shape is NATIVE:
+        return {"error": {"message": output.problem}}
+    kind = "BadRequestError" if output.status == 400 else str(output.status)
+    return {"object": "error", "message": output.problem, "type": kind, "param": None, "code": output.status}
 
 
 def whole(shape: Shape, order: Generate, model: str, made: tuple[str, list[Output]]) -> dict[str, Any]:
@@ -116,6 +140,9 @@ def stream(shape: Shape, order: Generate, model: str, outputs: Iterator[Output])
     if shape is CHAT:
         yield _event(_part(shape, order, model, ({"role": "assistant", "content": ""}, None)))
     for output in outputs:
+        if output.problem:
+            yield _event({"error": failed(shape, output)})
+            break
         text += output.text
         tokens += [] if output.token is None else [output.token]
         finish = output.finish or None

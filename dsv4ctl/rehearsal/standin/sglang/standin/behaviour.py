@@ -39,6 +39,17 @@ Misdeeds while serving; seconds count from the ready line:
   abort_after_s       the main process aborts (SIGABRT, a core dump if the limit allows one)
   heap_mb             memory that the main process touches at its start, to make that core big
 
+Misdeeds of one half of a pair (--disaggregation-mode); on the prefill unless the decode is named:
+  register_late_s  its ranks register with the bootstrap server so long after the load: /route says 503 until then, and
+                   /ready may be 200 already
+  no_transfer      it computes and never sends; on a decode: it never asks for any KV
+  wrong_tokens     "repeated" (one token for ever) or "other" (fluent, and another prompt's): what was handed over is
+                   spoiled; on a decode: spoiled on arrival
+  decode_never_answers  of the decode: KV arrives, the counters of the transfer move, no token is ever made
+  die_on_bare_generate  a request without a bootstrap room ends the engine instead of being refused; on a decode too
+  stale_peer       KV goes to the first decode engine that ever asked, and to no later one; on a decode: it asks where
+                   the first prefill engine listened, for ever, though that one was restarted
+
 Misdeeds at the stop:
   ignore_sigterm      SIGTERM does nothing, whatever the phase
   join_children_forever_on_term  SIGTERM makes the server wait for children that nobody told to end
@@ -65,6 +76,7 @@ WORDS: Mapping[str, tuple[Any, ...]] = {
     "exit": (1, 2, 3),
     "helper_takes_port": ("listening", "bound"),
     "garbage_generation": ("empty", "no_choices", "not_json"),
+    "wrong_tokens": ("repeated", "other"),
 }
 
 
@@ -104,6 +116,12 @@ class Behaviour:
     exit_while_serving_after_s: float | None = None
     abort_after_s: float | None = None
     heap_mb: int = 0
+    register_late_s: float = 0.0
+    no_transfer: bool = False
+    wrong_tokens: str | None = None
+    decode_never_answers: bool = False
+    die_on_bare_generate: bool = False
+    stale_peer: bool = False
     ignore_sigterm: bool = False
     join_children_forever_on_term: bool = False
     leave_renamed_children: int = 0

@@ -13,6 +13,7 @@ from .. import __version__
 from . import answers, messages
 from .engine import Engine, Status
 from .messages import Abort, AskState, Flush, Generate, Output
+from .settings import Settings
 
 CONTROL = ("/flush_cache", "/abort_request", "/freeze_gc")
 JSON = "application/json"
@@ -144,7 +145,8 @@ def loads(call: Call) -> Answer:
 
 def metrics(call: Call) -> Answer:
     """The gauges that people look at first."""
-    labels = f'engine_type="unified",model_name="{call.engine.settings["served_model_name"]}",tp_rank="0",pp_rank="0"'
+    kind = "unified" if call.engine.settings.mode == "null" else call.engine.settings.mode
+    labels = f'engine_type="{kind}",model_name="{call.engine.settings["served_model_name"]}",tp_rank="0",pp_rank="0"'
     return Answer(200, answers.prometheus("sglang:", _load(call), labels), "text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -184,7 +186,9 @@ def chat(call: Call) -> Answer:
     if not asked.get("messages"):
         raise BadRequest(answers.error("1 validation error:\n  Field required: messages"))
     wanted = asked.get("max_completion_tokens") or asked.get("max_tokens") or 64
-    return _generation(call, asked, json.dumps(asked["messages"]), int(wanted), answers.CHAT)
+    # A router writes messages anew, with other spaces and nulls.
+    prompt = "\n".join(f"{one.get('role')}: {json.dumps(one.get('content'))}" for one in asked["messages"])
+    return _generation(call, asked, prompt, int(wanted), answers.CHAT)
 
 
 def _generation(call: Call, asked: dict[str, Any], prompt: str, wanted: int, shape: answers.Shape) -> Answer:
@@ -196,7 +200,11 @@ def _generation(call: Call, asked: dict[str, Any], prompt: str, wanted: int, sha
             answers.error(f"Requested token count exceeds the model's maximum context length of {limit} tokens.")
         )
     purpose = messages.WARMUP if call.warm else messages.USER
-    order = Generate(uuid.uuid4().hex, wanted, size, zlib.crc32(prompt.encode()), purpose)
+    if told.mode == "prefill":
+        # The first token is a prefill's whole work.
+        wanted = 1
+    room, bootstrap = _crossing(told, asked)
+    order = Generate(uuid.uuid4().hex, wanted, size, zlib.crc32(prompt.encode()), purpose, room, bootstrap)
     outputs = call.engine.generate(order, call.client_here)
     name = str(asked.get("model") or told.served_name)
     if asked.get("stream"):
@@ -204,9 +212,20 @@ def _generation(call: Call, asked: dict[str, Any], prompt: str, wanted: int, sha
     return _whole(call, shape, order, (name, list(outputs)))
 
 
+def _crossing(told: Settings, asked: dict[str, Any]) -> tuple[int | None, str]:
+    """The room of a request and the bootstrap address of its prefill, as a router adds them; in a pair only."""
+    room, host = asked.get("bootstrap_room"), str(asked.get("bootstrap_host") or "127.0.0.1")
+    if told.mode == "null" or room is None:
+        return None, ""
+    port = asked.get("bootstrap_port") or told["disaggregation_bootstrap_port"]
+    return int(room), host if host == messages.FAKE else f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def _whole(call: Call, shape: answers.Shape, order: Generate, made: tuple[str, list[Output]]) -> Answer:
     """A whole answer, or the garbage that the behaviour asks for."""
     name, outputs = made
+    if outputs[-1].problem:
+        return Answer(outputs[-1].status, answers.failed(shape, outputs[-1]))
     garbage = None if call.warm else call.engine.settings.behaviour.garbage_generation
     if garbage == "not_json":
         return Answer(200, b"<html>upstream is fine</html>", "text/html")

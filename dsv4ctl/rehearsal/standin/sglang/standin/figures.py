@@ -65,7 +65,9 @@ def work_out(settings: "Settings") -> Figures:
     weights = REPLICATED_GIB + SHARDED_GIB / settings.tp
     budget = FREE_GIB * settings["mem_fraction_static"] - weights
     tokens = _tokens(budget, running, settings["swa_full_tokens_ratio"] or 0.1)
-    graphs = 0.0 if settings["disable_cuda_graph"] or settings["disable_decode_cuda_graph"] else GRAPHS_GIB
+    # A prefill decodes nothing, so it captures nothing.
+    without = settings["disable_cuda_graph"] or settings["disable_decode_cuda_graph"] or settings.mode == "prefill"
+    graphs = 0.0 if without else GRAPHS_GIB
     tokens = min(tokens, int(settings["max_total_tokens"] or tokens))
     return Figures(
         weights_gib=weights, pool_gib=budget, graphs_gib=graphs, tokens=tokens, running=running, context=context

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import launch, misdeeds, settings, tree, warmup, web, words
+from . import bootstrap, launch, misdeeds, settings, tree, warmup, web, words
 from .engine import Engine
 from .settings import Settings
 
@@ -42,6 +42,7 @@ def run(told: Settings) -> None:
     _raise_limits()
     words.say(f"server_args={told.values!r}")
     _leave_files()
+    bootstrap.start(told)
     children, said = launch.start(told)
     seconds = {**said[0]["seconds"], "all": time.monotonic() - began}
     engine = Engine(settings=told, children=children, seconds=seconds, tokens=said[0]["tokens"])

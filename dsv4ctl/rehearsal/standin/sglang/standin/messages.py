@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 USER, WARMUP, HEALTH = "user", "warmup", "health"
+# The bootstrap host of a request that shall not cross, as in the real engine.
+FAKE = "2.2.2.2"
 
 
 class Pipe(Protocol):
@@ -27,13 +29,23 @@ class Pipe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Server to rank 0: generate so many tokens."""
+    """Server to rank 0: generate so many tokens.
+
+    In a pair: of a room, from the prefill behind a bootstrap address. With that address FAKE nothing is handed over.
+    """
 
     request: str
     tokens: int
     prompt_tokens: int
     seed: int
     purpose: str = USER
+    room: int | None = None
+    bootstrap: str = ""
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether it needs no other side: the server's own health check, and whoever sends the fake address."""
+        return self.purpose == HEALTH or self.bootstrap == FAKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +76,15 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Rank 0 to detokenizer (with a token) and detokenizer to server (with its text). `finish` is '' until the end."""
+    """Rank 0 to detokenizer (with a token) and detokenizer to server (with its text). `finish` is '' until the end.
+
+    `problem` is why a request was refused or failed, with the HTTP `status` that says so.
+    """
 
     request: str
     token: int | None = None
     text: str = ""
     finish: str = ""
     value: Any = None
+    problem: str = ""
+    status: int = 200

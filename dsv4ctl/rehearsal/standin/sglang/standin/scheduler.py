@@ -1,8 +1,5 @@
 """One scheduler process: import, title, load, then the loop that makes tokens (rank 0) or waits (the other ranks)."""
 
-import contextlib
-import json
-import mmap
 import os
 import select
 import signal
@@ -10,14 +7,14 @@ import socket
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from . import ledger, messages, misdeeds, phases, titles, words
+from . import handoff, ledger, messages, misdeeds, phases, receiving, registering, shown, titles, words
+from .handoff import Side
+from .jobs import Job
 from .messages import Abort, AskState, Flush, Generate, Output, Pipe, Shutdown
 from .settings import Settings
 
-SEGMENT_BYTES = 16 * 1024 + 12
 DECODE_LOG_EVERY = 40
 
 
@@ -33,8 +30,10 @@ def main(settings: Settings, rank: int, ready: Pipe, requests: Pipe | None, outp
         loading = phases.load(settings, rank)
         if not rank:
             misdeeds.leave_children(settings)
+        side = None if rank else handoff.side_of(settings, receiving.DecodeSide)
+        registering.register(settings, rank)
         ready.send({"status": "ready", "tokens": loading.figures.tokens, "seconds": loading.seconds})
-        Scheduler(loading, requests, outputs).run()
+        Scheduler(loading, requests, outputs, side).run()
         ledger.release(loading.gpu)
     except Exception:
         # Whatever ends a scheduler is logged and told to the server.
@@ -49,25 +48,18 @@ def _tell(settings: Settings) -> None:
 
 
 @dataclass(slots=True)
-class Job:
-    """A request on its way."""
-
-    order: Generate
-    done: int = 0
-
-
-@dataclass(slots=True)
 class Scheduler:
-    """The loop of one rank after the load."""
+    """The loop of one rank after the load. `side` is that of rank 0 in a pair."""
 
     loading: phases.Load
     requests: Pipe | None
     outputs: Pipe
+    side: Side | None = None
     running: dict[str, Job] = field(default_factory=dict)
     waiting: deque[Job] = field(default_factory=deque)
     steps: int = 0
-    made: int = 0
-    segment: mmap.mmap | None = None
+    counters: shown.Counters = field(default_factory=shown.Counters)
+    segment: shown.Segment | None = None
 
     @property
     def settings(self) -> Settings:
@@ -80,12 +72,15 @@ class Scheduler:
         step = time.monotonic()
         while True:
             wait_s = max(0.0, step - time.monotonic()) if self.running else None
-            watched: list[Any] = [*self.loading.peers, *([] if self.requests is None else [self.requests])]
+            asked = [one for one in (self.requests, self.side) if one is not None]
+            watched: list[Any] = [*self.loading.peers, *asked]
             readable, _, _ = select.select(watched, [], [], wait_s)
             if any(_is_over(peer) for peer in self.loading.peers if peer in readable):
                 return
             if self.requests is not None and self.requests in readable and not self.obey(self.requests.recv()):
                 return
+            if self.side is not None and self.side in readable:
+                self.meet(self.side)
             if self.running and time.monotonic() >= step:
                 step = time.monotonic() + self.settings.behaviour.token_s
                 self.generate()
@@ -98,7 +93,7 @@ class Scheduler:
             case Abort(request):
                 self.abort(request)
             case AskState(request):
-                self.outputs.send(Output(request, value=self.state()))
+                self.outputs.send(Output(request, value=shown.state(self.loading.figures, self.throughput())))
             case Flush(request):
                 self.loading.say("Cache flushed successfully!")
                 self.outputs.send(Output(request, value=True))
@@ -112,13 +107,53 @@ class Scheduler:
         """Take a request in, or queue it."""
         if order.purpose == messages.WARMUP:
             misdeeds.halfway(self.settings, "warmup", self.loading.rank)
-        self.waiting.append(Job(order))
+        job = Job(order)
+        if self.side is None or order.is_fake:
+            self.take(job)
+        elif order.room is None:
+            self.refuse(job)
+        else:
+            self.side.begin(job)
+            self.tell_load()
+
+    def take(self, job: Job) -> None:
+        """Start a request that needs nothing from the other side, or has it."""
+        order = job.order
+        self.waiting.append(job)
         self.fill()
+        if self.settings.mode == "decode":
+            return
+        self.counters.computed += order.prompt_tokens
+        pair = "#bootstrap-req: 0, #inflight-req: 1, #optimistic-req: 0, " if self.side else ""
         self.loading.say(
             f"Prefill batch, #new-seq: 1, #new-token: {order.prompt_tokens}, #cached-token: 0, token usage: 0.00, "
-            f"#running-req: {len(self.running) - 1}, #queue-req: {len(self.waiting)}, #pending-token: 0, "
+            f"#running-req: {len(self.running) - 1}, #queue-req: {len(self.waiting)}, #pending-token: 0, {pair}"
             f"{self.graph_words()}, input throughput (token/s): {order.prompt_tokens / 0.05:.2f}"
         )
+
+    def refuse(self, job: Job) -> None:
+        """A request that no router has given a room."""
+        request = job.order.request
+        if self.settings.behaviour.die_on_bare_generate:
+            raise misdeeds.SchedulerFailed("AssertionError: bootstrap_room is None")
+        problem = f"Invalid request: Disaggregated request received without bootstrap room id. req.rid={request!r}"
+        self.loading.say(problem)
+        self.outputs.send(Output(request, finish="abort", problem=problem, status=400))
+
+    def meet(self, side: Side) -> None:
+        """What the other side makes possible, or impossible."""
+        for job, problem in side.met():
+            if problem:
+                self.fail(side, job, problem)
+            else:
+                self.take(job)
+        self.tell_load()
+
+    def fail(self, side: Side, job: Job, problem: str) -> None:
+        """End a request that does not cross."""
+        text = side.failure(job, problem)
+        self.loading.say(text)
+        self.outputs.send(Output(job.order.request, finish="abort", problem=text, status=500))
 
     def fill(self) -> None:
         """Start waiting requests while there is room."""
@@ -129,7 +164,8 @@ class Scheduler:
 
     def abort(self, request: str) -> None:
         """End one request, or all when it is ''."""
-        for job in [*self.running.values(), *self.waiting]:
+        away = self.side.forget(request) if self.side else []
+        for job in [*self.running.values(), *self.waiting, *away]:
             if request in ("", job.order.request):
                 self.running.pop(job.order.request, None)
                 if job in self.waiting:
@@ -155,19 +191,33 @@ class Scheduler:
         """Whether the behaviour keeps a user's request from going on."""
         asked = self.settings.behaviour
         too_early = time.monotonic() < self.settings.started + asked.generation_works_after_s
-        return job.order.purpose == messages.USER and (asked.health_but_no_generation or too_early)
+        hung = asked.health_but_no_generation or (asked.decode_never_answers and self.settings.mode == "decode")
+        return job.order.purpose == messages.USER and (hung or too_early)
 
     def advance(self, job: Job) -> None:
         """One token of one request."""
-        order = job.order
-        job.done += 1
-        self.made += 1
+        order, token = job.order, job.next_token()
+        self.counters.stepped += 1
         over = job.done >= order.tokens
-        token = (order.seed + 7919 * job.done) % 512
-        self.outputs.send(Output(order.request, token=token, finish="length" if over else ""))
         if over:
             del self.running[order.request]
+            problem = self.side.leave(job) if self.side else ""
+            if problem is None:
+                return
+            if problem and self.side:
+                self.fail(self.side, job, problem)
+                return
+            self.count(job)
+        self.outputs.send(Output(order.request, token=token, finish="length" if over else ""))
+        if over:
             self.fill()
+
+    def count(self, job: Job) -> None:
+        """A request is finished."""
+        if job.order.purpose != messages.HEALTH:
+            self.counters.requests += 1
+            self.counters.prompt_tokens += job.order.prompt_tokens
+            self.counters.generated += job.done
 
     def graph_words(self) -> str:
         """How a batch line says whether a graph ran."""
@@ -181,52 +231,15 @@ class Scheduler:
         """Tokens per second now."""
         return len(self.running) / self.settings.behaviour.token_s if self.settings.behaviour.token_s else 0.0
 
-    def state(self) -> dict[str, Any]:
-        """What /server_info tells of this scheduler."""
-        figure = self.loading.figures
-        return {
-            "memory_usage": {
-                "weight": round(figure.weights_gib, 3),
-                "kvcache": round(figure.pool_gib, 3),
-                "startup_available": round(figure.free_after_graphs, 3),
-                "token_capacity": figure.tokens,
-                "token_capacity_swa": None,
-                "graph": {"prefill": 0.0, "decode": figure.graphs_gib},
-            },
-            "effective_max_running_requests_per_dp": figure.running,
-            "last_gen_throughput": self.throughput(),
-        }
-
     def tell_load(self) -> None:
         """Write the load where the server reads it without asking; rank 0 only."""
         if self.loading.rank:
             return
-        figure = self.loading.figures
-        load = {
-            "server": self.settings.pid,
-            "num_running_reqs": len(self.running),
-            "num_waiting_reqs": len(self.waiting),
-            "num_used_tokens": self.used(),
-            "max_total_num_tokens": figure.tokens,
-            "max_running_requests": figure.running,
-            "gen_throughput": self.throughput(),
-            "generated": self.made,
-            "weight_gb": round(figure.weights_gib, 3),
-            "kv_cache_gb": round(figure.pool_gib, 3),
-            "graph_gb": figure.graphs_gib,
-            "available_gb": round(figure.free_after_graphs, 3),
-        }
         if self.segment is None:
-            self.segment = _segment(self.settings.loads_file)
-        self.segment[:] = json.dumps(load).encode().ljust(SEGMENT_BYTES, b"\0")
-
-
-def _segment(path: Path) -> mmap.mmap:
-    """The shared segment, mapped for life as by the real engine."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    os.truncate(descriptor, SEGMENT_BYTES)
-    with contextlib.closing(os.fdopen(descriptor, "r+b", buffering=0)) as file:
-        return mmap.mmap(file.fileno(), SEGMENT_BYTES)
+            self.segment = shown.Segment(self.settings.loads_file, self.settings.pid, self.loading.figures)
+        waiting = len(self.waiting) + (self.side.away() if self.side else 0)
+        load = shown.Load(running=len(self.running), waiting=waiting, used=self.used(), throughput=self.throughput())
+        self.segment.tell(load, self.counters, self.side)
 
 
 def _is_over(peer: socket.socket) -> bool:

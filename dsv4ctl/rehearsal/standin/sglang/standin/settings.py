@@ -62,6 +62,11 @@ class Settings:
         return str(self.behaviour.wrong_model_name or self["served_model_name"])
 
     @property
+    def mode(self) -> str:
+        """null, prefill or decode."""
+        return str(self.values["disaggregation_mode"])
+
+    @property
     def on_gpu(self) -> bool:
         """Whether it plays GPUs: everything that is not `--device cpu`."""
         return bool(self["device"] != "cpu")
@@ -131,8 +136,8 @@ def _refuse(values: dict[str, Any], model: Model) -> None:
     for name in ("pp_size", "dp_size", "attn_dp_size", "nnodes", "tokenizer_worker_num", "detokenizer_worker_num"):
         if values.get(name) not in (None, 1):
             sys.exit(f"the stand-in engine does not play --{name.replace('_', '-')} {values[name]}")
-    if values["disaggregation_mode"] not in (None, "null"):
-        sys.exit("the stand-in engine does not play --disaggregation-mode yet")
+    if values["disaggregation_mode"] == "prefill" and values["disaggregation_transfer_backend"] == "fake":
+        sys.exit("AssertionError: Prefill server does not support 'fake' as the transfer backend")
 
 
 def _resolved(values: dict[str, Any], model: Model) -> dict[str, Any]:
@@ -143,7 +148,9 @@ def _resolved(values: dict[str, Any], model: Model) -> dict[str, Any]:
     made["served_model_name"] = values["served_model_name"] or path
     made["device"] = values["device"] or "cuda"
     made["nccl_port"] = values["nccl_port"] or 22000 + os.getpid() % 8000
-    made["disaggregation_mode"] = "null"
+    made["disaggregation_mode"] = values["disaggregation_mode"] or "null"
+    # TCP is a way of mooncake's.
+    made["disaggregation_transfer_backend"] = values["disaggregation_transfer_backend"].removesuffix("_tcp")
     made["max_running_requests"] = values["max_running_requests"] or figures.DEFAULT_RUNNING
     made["chunked_prefill_size"] = values["chunked_prefill_size"] or 8192
     made["mem_fraction_static"] = values["mem_fraction_static"] or figures.fraction(

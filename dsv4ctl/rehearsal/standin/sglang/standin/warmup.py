@@ -7,6 +7,7 @@ import time
 
 from . import tree, words
 from .engine import Engine, Status
+from .messages import FAKE
 
 TRIES = 120
 # Tells the warm-up from users, who may be treated badly on purpose.
@@ -15,12 +16,13 @@ MARK = "x-standin-warmup"
 
 def run(engine: Engine) -> None:
     """Body of the thread. On a port of another server it warms up that one, and says ready all the same."""
+    alone = engine.settings.mode == "null"
     if engine.settings["skip_server_warmup"]:
         engine.status = Status.UP
-    elif problem := _find_server(engine) or _first_generation(engine):
+    elif problem := _find_server(engine) or (_first_generation(engine) if alone else _first_of_a_pair(engine)):
         words.say(f"Initialization failed. warmup error: {problem}")
         tree.kill_all()
-    else:
+    elif alone:
         engine.status = Status.UP
     _ask(engine, "POST", "/freeze_gc", {})
     words.say("The server is fired up and ready to roll!")
@@ -46,6 +48,28 @@ def _first_generation(engine: Engine) -> str:
     limit_s = float(os.environ.get("SGLANG_WARMUP_TIMEOUT", "-1"))
     status, problem = _ask(engine, "POST", "/generate", order, limit_s if limit_s > 0 else 600)
     return "" if status == 200 else problem
+
+
+def _first_of_a_pair(engine: Engine) -> str:
+    """One request that crosses to nobody; a status other than 200 is logged, and the ready line comes all the same."""
+    words.say("Start of pd disaggregation warmup ...")
+    order = {
+        "input_ids": [10, 11, 12, 13],
+        "sampling_params": {"temperature": 0.0, "max_new_tokens": 8, "ignore_eos": True},
+        "bootstrap_host": FAKE,
+        "bootstrap_room": 0,
+    }
+    limit_s = float(os.environ.get("SGLANG_WARMUP_TIMEOUT", "-1"))
+    status, problem = _ask(engine, "POST", "/generate", order, limit_s if limit_s > 0 else 1800)
+    if not status:
+        return problem
+    if status == 200:
+        words.say("Disaggregation warmup requests completed for all 1 DP ranks")
+        words.say("End of disaggregation warmup")
+    else:
+        words.say(f"Disaggregation warmup failed (mode={engine.settings.mode}), status codes: [{status}]")
+    engine.status = Status.UP if status == 200 else Status.UNHEALTHY
+    return ""
 
 
 def _ask(engine: Engine, method: str, path: str, body: object, limit_s: float = 5) -> tuple[int, str]:
