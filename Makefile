@@ -13,10 +13,10 @@ help: ## list the targets
 try: $(INSTALLED) ## rehearse the whole job in a private systemd: as root, without GPU or engine, in under a minute
 	@.venv/bin/dsv4ctl rehearse
 
-test: .venv/.dev ## run all tests but those against a real GPU or a real engine
+test: .venv/.dev build/router/.ready ## run all tests but those against a real GPU or a real engine
 	@.venv/bin/pytest tests/unit tests/contract tests/system tests/house
 
-real: .venv/.dev $(if $(DSV4CTL_REAL),,build/real/.ready) ## run the tests against a real SGLang on CPU (7 GB, or DSV4CTL_REAL=FOLDER)
+real: .venv/.dev build/router/.ready $(if $(DSV4CTL_REAL),,build/real/.ready) ## run the tests against a real SGLang on CPU (7 GB, or DSV4CTL_REAL=FOLDER)
 	@DSV4CTL_REAL=$(REAL) .venv/bin/pytest tests/real tests/contract
 
 bench: .venv/.dev ## print the measured figures
@@ -34,6 +34,10 @@ clean: ## remove what the targets made
 
 .venv/.dev: pyproject.toml .ci/prepare
 	@.ci/prepare dev
+
+# Not made where the router cannot be installed: then its tests are skipped.
+build/router/.ready: .ci/prepare | .venv/.dev
+	@.ci/prepare router
 
 build/real/.ready: tests/real/setup/setup.sh
 	@tests/real/setup/setup.sh build/real

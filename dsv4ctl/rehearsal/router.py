@@ -1,0 +1,20 @@
+"""Finds the real sglang-router that a set-up has prepared; a stand-in for it there is none."""
+
+import os
+from pathlib import Path
+
+STAMP = ".ready"
+
+
+def find() -> Path | None:
+    """The folder of an environment with sglang-router: $DSV4CTL_ROUTER, else build/router of this checkout; or None."""
+    named = os.environ.get("DSV4CTL_ROUTER")
+    if named:
+        return Path(named)
+    built = Path(__file__).parents[2] / "build/router"
+    return built if (built / STAMP).exists() else None
+
+
+def python(folder: Path) -> Path:
+    """The interpreter that `-m sglang_router.launch_router` goes to."""
+    return folder / "bin/python"

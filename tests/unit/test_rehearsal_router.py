@@ -1,0 +1,27 @@
+"""Where the rehearsal finds the real router."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dsv4ctl.rehearsal import router
+
+ASK = "from dsv4ctl.rehearsal import router; print(router.find())"
+
+
+def _found(**environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if name != "DSV4CTL_ROUTER"}
+    argv = (sys.executable, "-c", ASK)
+    return subprocess.run(
+        argv, env={**kept, **environment}, capture_output=True, text=True, check=True, timeout=20
+    ).stdout.strip()
+
+
+def test_the_router_that_is_named_is_taken_whatever_is_prepared(tmp_path: Path) -> None:
+    assert _found(DSV4CTL_ROUTER=str(tmp_path)) == str(tmp_path)
+
+
+def test_a_prepared_router_counts_only_when_it_is_whole() -> None:
+    built = Path(router.__file__).parents[2] / "build/router"
+    assert _found() == (str(built) if (built / router.STAMP).exists() else "None")
