@@ -96,12 +96,14 @@ def take_port(settings: Settings, taken_writer: Pipe) -> None:
     titles.die_with_parent()
     family = socket.AF_INET6 if ":" in settings["host"] else socket.AF_INET
     with socket.socket(family) as taken:
-        # Set for the bind alone, which old connections of the port must not hinder; unset, so that the server's own fails.
+        # So that old connections of the port do not hinder us, as they do not hinder the server.
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((settings["host"], settings["port"]))
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         if settings.behaviour.helper_takes_port == "listening":
             taken.listen()
+        else:
+            # A socket that is only bound makes the bind of the server fail as long as one of the two does not set it.
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         taken_writer.send("taken")
         signal.pause()
 
