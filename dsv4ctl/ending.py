@@ -10,6 +10,7 @@ from dsv4ctl.blame import Tree, words
 from dsv4ctl.clock import Clock
 from dsv4ctl.model import ActiveState, Identity, Process
 from dsv4ctl.problems import CannotRun, LeftOver, Problem
+from dsv4ctl.procstat import Stat
 
 # From KILL to the end: a process inside a driver call takes its time, and is not to be waited for for ever.
 KILL_S = 30.0
@@ -18,6 +19,7 @@ ORPHANED_S = 1.0
 LOOK_EVERY_S = 0.02
 # Between the look and the call to systemd a process of the tree may end or fork, and the call fails or misses it.
 ADOPTIONS = 5
+MORE_LOOKS = 8
 DOWN = frozenset({ActiveState.INACTIVE, ActiveState.FAILED})
 
 
@@ -63,13 +65,15 @@ def survivor(process: Identity) -> str:
 class Net:
     """Everything that is known of a tree, and what is to catch the rest: its scope, else looking again.
 
-    The state of one ending: `known` only grows.
+    The state of one ending: `known` only grows. `ours`: its root was still there to be told to end.
     """
 
     tree: Tree
     scope: str = ""
     known: set[Identity] = field(default_factory=set)
     leaders: set[Identity] = field(default_factory=set)
+    ours: bool = False
+    began_ticks: int = field(default_factory=procs.now_ticks)
 
     def look(self) -> tuple[Identity, ...]:
         """Who of the tree lives now, whatever came to it since the last look included."""
@@ -77,6 +81,7 @@ class Net:
         self.known |= {self.tree.root.identity, *self.tree.members}
         self.known |= {everyone[pid].identity for pid in self._in_scope() if pid in everyone}
         below = _below(self.known, self.leaders, everyone)
+        below |= {p.identity for p in everyone.values() if p.identity not in self.known and self._is_fork(p)}
         self.known |= below - _spared(everyone)
         self.leaders |= {i for i in self.known if _is(i, everyone) and _leads(everyone[i.pid])}
         return tuple(sorted(i for i in self.known if _is(i, everyone) and procs.alive(i)))
@@ -98,18 +103,53 @@ class Net:
         if self.scope:
             systemd.kill(self.scope)
         else:
-            left = self._freeze()
+            left = {*left, *self._freeze()}
         for identity in left:
             procs.signal(identity, signal.SIGKILL)
 
-    def _freeze(self) -> tuple[Identity, ...]:
-        """STOP everything and look again, until nothing new is found."""
+    def is_gone(self) -> bool:
+        """Whether nothing is left, said after a look that found nothing.
+
+        A process that has forked and ended between two lines of a look is in none of them, so a tree that is seen to
+        fork, or that went before anybody ended it, is looked at again.
+        """
+        forks = bool(self.known - {*self.tree.members, self.tree.root.identity}) or not self.ours
+        return not any(self.look() for _ in range(MORE_LOOKS if forks and not self.scope else 0))
+
+    def _freeze(self) -> set[Identity]:
+        """STOP everything, newest first and each as soon as it is seen, until passes find nothing new."""
         stopped: set[Identity] = set()
-        while new := set(self.look()) - stopped:
-            for identity in new:
-                procs.signal(identity, signal.SIGSTOP)
+        spared = _spared(census.everything())
+        empty = 0
+        while empty < MORE_LOOKS:
+            new = {i for pid in reversed(procs.pids()) if (i := self._stopped(pid, stopped, spared)) is not None}
+            empty = 0 if new else empty + 1
             stopped |= new
-        return tuple(stopped)
+        return stopped
+
+    def _stopped(self, pid: int, stopped: set[Identity], spared: set[Identity]) -> Identity | None:
+        """Stop a process if it belongs to the tree and has not been; None otherwise."""
+        found = procs.stat(pid)
+        if found is None or found.ended:
+            return None
+        identity = Identity(procs.boot_id(), found.pid, found.start_ticks)
+        if identity in stopped or identity in spared:
+            return None
+        belongs = identity in self.known or found.parent_pid in {i.pid for i in stopped} or self._is_fork(found)
+        if not belongs or not procs.signal(identity, signal.SIGSTOP):
+            return None
+        self.known.add(identity)
+        return identity
+
+    def _is_fork(self, found: Process | Stat) -> bool:
+        """Whether a process was forked in the tree since its ending began, though its parent is gone already.
+
+        Born since then, in a process group of the tree, and an engine by its environment: all three.
+        """
+        ticks = found.identity.start_ticks if isinstance(found, Process) else found.start_ticks
+        if ticks < self.began_ticks or found.group not in self.tree.groups:
+            return False
+        return bool(census.environment_of(found.pid))
 
     def _in_scope(self) -> tuple[int, ...]:
         return procs.cgroup_pids(systemd.show((self.scope,))[self.scope].cgroup) if self.scope else ()
@@ -119,11 +159,12 @@ def _end_processes(net: Net, clock: Clock, term_s: float, tell: Tell) -> tuple[I
     """TERM to the root; KILL to everything when its time is over, or when its workers have lost it."""
     net.adopt()
     root, left = net.tree.root.identity, net.look()
-    kill_at = clock.now() + (term_s if procs.signal(root, signal.SIGTERM) else 0.0)
+    net.ours = procs.signal(root, signal.SIGTERM)
+    kill_at = clock.now() + (term_s if net.ours else 0.0)
     while True:
         now = clock.now()
         tell(Ending(left, now >= kill_at))
-        if not left or now >= kill_at + KILL_S:
+        if now >= kill_at + KILL_S or (not left and net.is_gone()):
             return left
         if root not in left:
             kill_at = min(kill_at, now + ORPHANED_S)

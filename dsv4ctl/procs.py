@@ -35,6 +35,11 @@ def ourselves() -> Identity:
     return _identity(parse_stat((PROC / "self/stat").read_text(errors="replace")))
 
 
+def now_ticks() -> int:
+    """Now, as start times of processes count: in clock ticks since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+
+
 @cache
 def boot_id() -> str:
     """The id that the kernel drew for this boot."""

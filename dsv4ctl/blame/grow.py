@@ -115,7 +115,8 @@ def _near(links: Links, member: Process, limits: Limits) -> Iterable[int]:
     yield from links.children.get(member.pid, ())
     yield from links.groups.get(member.pid, ())
     yield from links.sessions.get(member.pid, ())
-    if member.pid in limits.heads:
+    # 0 is a group whose leader lives outside our pid namespace, and so everybody's who was sent in from there.
+    if member.pid in limits.heads and member.group:
         peers = (pid for pid in links.groups.get(member.group, ()) if pid not in limits.busy)
         yield from (pid for pid in peers if _is_remains(links, links.scene.processes[pid], member))
     if cgroups.is_transient(unit := links.own_unit(member)):

@@ -208,6 +208,8 @@ def _tree(links: Links, root: Process, members: frozenset[int], held: Mapping[in
         holds=tuple(dict.fromkeys(words)),
         signs=("--evict names it",) if suspect.evicted else suspect.signs,
         headless=not suspect.evicted and _is_headless(links, root, held.get(root.pid, Held())),
+        # 0 is a group whose leader lives outside our pid namespace.
+        groups=tuple(sorted({links.scene.processes[pid].group for pid in members} - {0})),
     )
 
 

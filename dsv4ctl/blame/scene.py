@@ -96,7 +96,8 @@ class Tree:
     """What is ended together: `root` gets SIGTERM, `members` is all of it, the root included.
 
     `unit`: the transient unit or evicted service that it is, '' when it is none and must be caught otherwise.
-    `headless`: its main process has ended before, so that nobody is left to heed SIGTERM in an orderly way.
+    `headless`: its main process has ended before, so that nobody is left to heed SIGTERM in an orderly way. `groups`:
+    the process groups of its members, in which forks are looked for whose parents have ended.
     """
 
     root: Process
@@ -105,6 +106,7 @@ class Tree:
     holds: tuple[str, ...]
     signs: tuple[str, ...]
     headless: bool = False
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

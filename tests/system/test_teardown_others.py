@@ -1,0 +1,213 @@
+"""Other people's processes on a port that is wanted: named, refused, and alive afterwards; ended only by name."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dsv4ctl.problems import Status
+from dsv4ctl.rehearsal.private import Machine
+from dsv4ctl.rehearsal.standins import ENGINE
+from tests.conftest import Behave
+from tests.system.strays import QUICK, command, engines, everybody, listening, main_of, until
+
+PORT = 30001
+DEPLOY = ("deploy", "--mode", "single-tp4", "--port", str(PORT))
+TEARDOWN = ("teardown", "--verify", "--port", str(PORT))
+SERVE = """
+import socket, sys, time
+if len(sys.argv) > 2:
+    open("/proc/self/comm", "w").write(sys.argv[2])
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(("127.0.0.1", int(sys.argv[1])))
+server.listen()
+print("up", flush=True)
+time.sleep(600)
+"""
+# A stray: it runs in the engine's environment, whatever it calls itself.
+STRAY = f"import sglang.standin\n{SERVE}"
+# Each process forks on and on, ends as soon as it has, and does not heed SIGTERM.
+STORM = f"""
+import signal, os, time
+os.setsid() if os.getpid() != os.getsid(0) else None
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+import sglang.standin
+import socket
+server = socket.create_server(("127.0.0.1", {PORT}))
+print("up", flush=True)
+null = os.open("/dev/null", os.O_RDWR)
+for stream in range(3):
+    os.dup2(null, stream)
+for _ in range(3):
+    if not os.fork():
+        break
+while True:
+    if os.fork():
+        time.sleep(0.005)
+        os._exit(0)
+"""
+
+
+def serve(machine: Machine, *words: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    process = machine.popen((*before, "python3", "-c", SERVE, str(PORT), *words))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+def service(machine: Machine, unit: str, python: str, script: str) -> None:
+    machine.write("/opt/serve.py", script)
+    run = ("systemd-run", f"--unit={unit}", "-p", "Restart=always") if unit else ("systemd-run",)
+    machine.run((*run, python, "/opt/serve.py", str(PORT)), timeout_s=20)
+    until(lambda: listening(machine, PORT))
+
+
+def test_an_installed_web_server_is_refused_by_name_and_stopped_through_systemd_when_evicted(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """It restarts by itself, so a signal behind systemd's back would bring it back."""
+    behaviour(PORT, **QUICK)
+    service(machine, "nginx.service", sys.executable, SERVE)
+    pid = main_of(machine, PORT)
+
+    for words in (DEPLOY, TEARDOWN):
+        refused = command(machine, *words)
+        assert refused.status in (Status.PORT_TAKEN, Status.FOREIGN)
+        assert "nginx.service" in refused.stderr
+        assert f"pid {pid} (python3, user root" in refused.stderr
+        assert "systemctl stop nginx.service" in refused.stderr
+    assert main_of(machine, PORT) == pid
+
+    served = command(machine, *DEPLOY, "--evict", str(pid))
+    assert served.status == Status.OK, served.stderr
+    state = machine.run(("systemctl", "is-active", "nginx.service"), timeout_s=10, check=False).stdout.strip()
+    assert state != "active"
+    assert pid not in everybody(machine)
+
+
+@pytest.mark.parametrize("name", ["docker-proxy", "rootlessport", "sshd", "systemd"])
+def test_a_container_proxy_or_a_pillar_of_the_host_is_never_ended_not_even_by_name(machine: Machine, name: str) -> None:
+    """B09: docker-proxy killed means a container without its published port."""
+    proxy = serve(machine, name)
+    pid = main_of(machine, PORT)
+
+    for words in ((*TEARDOWN, "--strays"), (*TEARDOWN, "--evict", str(pid)), (*DEPLOY, "--evict", str(pid))):
+        refused = command(machine, *words)
+        assert refused.status in (Status.PORT_TAKEN, Status.FOREIGN), refused
+        assert f"pid {pid} ({name}, " in refused.stderr
+    assert proxy.poll() is None
+
+
+@pytest.mark.parametrize("kind", ["--pid", "--net"])
+def test_whoever_lives_in_another_namespace_is_never_ended(machine: Machine, kind: str) -> None:
+    inside = (str(ENGINE / "bin/python"), "-c", STRAY, str(PORT))
+    stray = machine.popen(("unshare", kind, "--fork", *inside))
+    assert stray.stdout is not None
+    # Without a loopback device of its own that is up nobody can bind there; the process is there all the same.
+    until(lambda: stray.poll() is not None or engines(machine))
+
+    command(machine, *TEARDOWN, "--strays", "--grace", "1")
+
+    assert kind == "--net" or "another pid namespace" in command(machine, "who", str(PORT)).stdout
+    assert engines(machine) or stray.poll() is not None
+
+
+def test_a_client_of_the_port_is_no_holder_and_survives(machine: Machine, behaviour: Behave) -> None:
+    """B09, B04: only sockets in LISTEN yield anybody."""
+    behaviour(PORT, **QUICK)
+    stray = machine.popen((ENGINE / "bin/python", "-c", STRAY, str(PORT)))
+    assert stray.stdout is not None
+    stray.stdout.readline()
+    client = machine.popen(
+        (
+            "python3",
+            "-c",
+            f"import socket; s=socket.create_connection(('127.0.0.1',{PORT})); print('up',flush=True); input()",
+        )
+    )
+    assert client.stdout is not None
+    client.stdout.readline()
+
+    done = command(machine, *TEARDOWN)
+
+    assert done.status == Status.OK, done.stderr
+    assert stray.wait(timeout=5) is not None
+    assert client.poll() is None
+
+
+def test_an_outgoing_connection_from_the_port_kills_nobody_and_is_told(machine: Machine) -> None:
+    """B04: nobody listens, and yet the port cannot be bound."""
+    script = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", 40000))
+client = socket.socket(); client.bind(("127.0.0.1", 30011)); client.connect(("127.0.0.1", 40000))
+print("up", flush=True); sys.stdin.read()
+"""
+    other = machine.popen(("python3", "-c", script))
+    assert other.stdout is not None
+    other.stdout.readline()
+
+    done = command(machine, "teardown", "--verify", "--port", "30011", "--timeout", "1")
+
+    assert done.status == Status.PORT_TAKEN, done
+    assert "nobody listens, but pid " in done.stdout
+    assert other.poll() is None
+
+
+def test_an_engine_that_systemd_run_started_is_ended_through_its_unit(machine: Machine) -> None:
+    service(machine, "", str(ENGINE / "bin/python"), STRAY)
+
+    done = command(machine, *TEARDOWN)
+
+    assert done.status == Status.OK, done.stderr
+    assert ", by its unit run-" in done.stderr
+    assert engines(machine) == {}
+
+
+def test_a_fork_storm_that_ignores_sigterm_ends(machine: Machine) -> None:
+    storm = machine.popen((ENGINE / "bin/python", "-c", STORM))
+    assert storm.stdout is not None
+    storm.stdout.readline()
+
+    done = command(machine, *TEARDOWN, "--grace", "0.5")
+
+    assert done.status == Status.OK, done.stderr
+    assert engines(machine) == {}
+    scopes = machine.run(("systemctl", "list-units", "--plain", "--no-legend", "dsv4ctl-ends-*"), timeout_s=10).stdout
+    assert scopes == ""
+
+
+def test_leftovers_of_the_dead_in_shared_memory_go_before_a_start_and_foreign_ones_never(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B69: one crash leaves segments; each restart dies for lack of space."""
+    behaviour(PORT, **QUICK)
+    folder = "/dev/shm"  # noqa: S108 -- the private machine's
+    ours, theirs = f"{folder}/sgl_shm_mq_999999_0", f"{folder}/sgl_shm_mq_999998_0"
+    for path in (ours, theirs, f"{folder}/postgres.1"):
+        machine.run(("sh", "-c", f"head -c 8192 /dev/zero >{path}"), timeout_s=5)
+    machine.run(("chown", "1000", theirs), timeout_s=5)
+
+    done = command(machine, *DEPLOY)
+
+    assert done.status == Status.OK, done.stderr
+    assert f"remove {ours}: " in done.stderr
+    left = machine.run(("ls", folder), timeout_s=5).stdout.split()
+    assert "sgl_shm_mq_999999_0" not in left
+    assert {"sgl_shm_mq_999998_0", "postgres.1"} <= set(left)
+    machine.run(("rm", theirs, f"{folder}/postgres.1"), timeout_s=5)
+
+
+def test_a_dry_run_says_what_would_be_ended_and_ends_nobody(machine: Machine) -> None:
+    stray = machine.popen((ENGINE / "bin/python", "-c", STRAY, str(PORT)))
+    assert stray.stdout is not None
+    stray.stdout.readline()
+
+    shown = command(machine, *TEARDOWN, "--dry-run")
+    values = json.loads(command(machine, *TEARDOWN, "--dry-run", "--json").stdout)
+
+    assert f"end pid {main_of(machine, PORT)} " in shown.stdout
+    assert len(values["steps"]) == 1
+    assert stray.poll() is None
