@@ -1,0 +1,117 @@
+"""The probe of a pair: one new generation through the router, and what both halves counted of it. Decides nothing."""
+
+import queue
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dsv4ctl import pair, probe
+from dsv4ctl.clock import Clock, until
+from dsv4ctl.engine.counters import parse_counts, parse_queues
+from dsv4ctl.model import Instance, Role
+from dsv4ctl.pair import Generation, Half, PairVerdict, Probed
+
+ASK_TIMEOUT_S = 5.0
+# Both halves count a request when its answer has gone out, a moment after it is here.
+COUNTED_WITHIN_S = 3.0
+# A request is given up this long after it was looked for: so long it stands in the queues of whoever has it.
+LINGER_S = 2 * ASK_TIMEOUT_S + 2
+# The prefill's bootstrap server answers 200 once every rank has registered (SGLang, disaggregation/common/conn.py).
+ROUTE = "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A prefill, a decode, and the router in front of them."""
+
+    prefill: Instance
+    decode: Instance
+    router: Instance
+
+
+def of(instances: Iterable[Instance]) -> Pair | None:
+    """The pair among the instances; None where there is none."""
+    roles = {instance.role: instance for instance in instances}
+    if not {Role.PREFILL, Role.DECODE, Role.ROUTER} <= roles.keys():
+        return None
+    return Pair(prefill=roles[Role.PREFILL], decode=roles[Role.DECODE], router=roles[Role.ROUTER])
+
+
+def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> Probed:
+    """Probe the pair; each generation, and there are two at most, gets `limit_s`. A bare one is never sent to a half.
+
+    Of a pair that is not ready nothing is asked. Never raises for what the others do.
+    """
+    before = Probed(
+        nonce=nonce,
+        prefill=replace(_counted(found.prefill, key), trouble=_prefill_trouble(found.prefill)),
+        decode=replace(_counted(found.decode, key), trouble=_trouble(found.decode, "/ready")),
+        router_trouble=_trouble(found.router, "/readiness"),
+    )
+    if before.prefill.trouble or before.decode.trouble or before.router_trouble:
+        return before
+    first = _generate(found.router, nonce, key, limit_s)
+    second = _generate(found.router, nonce, key, limit_s) if pair.wants_second(first, nonce) else None
+    return _counted_by_both(found, replace(before, first=first, second=second), key, clock)
+
+
+def _counted_by_both(found: Pair, asked: Probed, key: str, clock: Clock) -> Probed:
+    """What was asked with what the halves count now; after an answer they get a moment to count it."""
+
+    def now() -> Probed:
+        return replace(
+            asked,
+            prefill=replace(_counted(found.prefill, key), before=asked.prefill.after),
+            decode=replace(_counted(found.decode, key), before=asked.decode.after),
+        )
+
+    def settled() -> Probed | None:
+        seen = now()
+        return None if pair.judge(seen).verdict is PairVerdict.ROUTER else seen
+
+    came = asked.first is not None and asked.first.came
+    return (until(settled, clock, COUNTED_WITHIN_S, 0.05) if came else None) or now()
+
+
+def _generate(router: Instance, nonce: str, key: str, limit_s: float) -> Generation:
+    """One generation. One that does not come is waited for in the background a while, so that it can be looked for."""
+    url = f"{probe.base_url(router.host, router.port)}/v1/completions"
+    body = pair.payload(router.served_model_name, nonce)
+    answers: queue.SimpleQueue[probe.Answer] = queue.SimpleQueue()
+
+    def ask() -> None:
+        answers.put(probe.post(url, body, key, timeout_s=limit_s + LINGER_S))
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=limit_s)
+    except queue.Empty:
+        return Generation(status=None, error="it was given up", seconds=limit_s)
+    return Generation(status=answer.status, text=_text(answer), error=answer.error, seconds=answer.seconds)
+
+
+def _text(answer: probe.Answer) -> str:
+    match answer.json():
+        case {"choices": [{"text": str(text)}, *_]}:
+            return text
+    return ""
+
+
+def _counted(half: Instance, key: str) -> Half:
+    url = probe.base_url(half.host, half.port)
+    metrics = probe.get(f"{url}/metrics", key, timeout_s=ASK_TIMEOUT_S)
+    loads = probe.get(f"{url}/v1/loads?include=all", key, timeout_s=ASK_TIMEOUT_S)
+    return Half(after=parse_counts(metrics.body.decode(errors="replace")), queues=parse_queues(loads.body))
+
+
+def _prefill_trouble(prefill: Instance) -> str:
+    return _trouble(prefill, "/ready") or _trouble(prefill, ROUTE, prefill.bootstrap_port)
+
+
+def _trouble(instance: Instance, path: str, port: int | None = None) -> str:
+    """Why it is not ready by its own word; '' when it is. Engines of before /ready say 404 and mean nothing by it."""
+    answer = probe.get(f"{probe.base_url(instance.host, port or instance.port)}{path}", timeout_s=ASK_TIMEOUT_S)
+    if answer.status == 200 or (answer.status == 404 and path == "/ready"):
+        return ""
+    said = answer.error or f"status {answer.status}"
+    return f"{path.partition('?')[0]} on port {port or instance.port} says {said}"
