@@ -41,6 +41,11 @@ def real(folder: Path) -> Build:
         stream_tokens=1500,
         start_limit_s=180,
         phases=("starting", "weights", "pools", "warmup"),
+        prefill_flags=("--disaggregation-transfer-backend", "mooncake_tcp"),
+        decode_flags=(
+            *("--disaggregation-transfer-backend", "mooncake_tcp"),
+            *("--disaggregation-decode-retraction-backup", "cpu_tensor"),
+        ),
     )
 
 
@@ -57,6 +62,8 @@ def standin(folder: Path) -> Build:
         start_limit_s=20,
         slow=(("import_s", 1.5),),
         phases=("starting", "weights", "pools", "kernels", "graphs", "warmup"),
+        prefill_flags=("--disaggregation-transfer-backend", "nixl"),
+        decode_flags=("--disaggregation-transfer-backend", "nixl"),
     )
 
 

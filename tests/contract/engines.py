@@ -38,6 +38,8 @@ class Build:
     start_limit_s: float
     slow: tuple[tuple[str, Any], ...] = ()
     phases: tuple[str, ...] = ()
+    prefill_flags: tuple[str, ...] = ()
+    decode_flags: tuple[str, ...] = ()
 
     @property
     def schedulers(self) -> set[str]:
