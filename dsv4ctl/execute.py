@@ -1,13 +1,13 @@
 """Host x Step -> effect, or a Problem. Each step verifies itself; a step that finds the world changed fails."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from dsv4ctl import ending, record, settle, shm, store, systemd
+from dsv4ctl import ending, record, settle, shm, sockets, standing, store, systemd
 from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.host import Host
-from dsv4ctl.model import ActiveState, Instance, Phase, RunState, Unit
+from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
 from dsv4ctl.plan import DOWN, Disable, Enable, Keep, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 from dsv4ctl.problems import NotReady, Problem
 
@@ -146,13 +146,16 @@ def _give_up(host: Host, instance: Instance, last: tuple[Unit, RunState | None],
     """Stop the unit, so that systemd does not go on starting what never served, and say why."""
     unit, state = last
     _stop(host, instance.unit, tell)
-    said = state.words if state is not None and state.phase is Phase.FAILED else _in_systemds_words(unit, state)
-    advice = state.advice if state is not None else ""
-    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=advice or f"dsv4ctl logs {instance.name}")
+    # What was seen last may have been the wait for a restart, which there is none any more.
+    ended = unit.active if unit.active is ActiveState.INACTIVE else ActiveState.FAILED
+    found = standing.of(replace(unit, active=ended, sub="", main_pid=0), state)
+    said = found.words if found.state == "failed" else "it was stopped by somebody else while it was starting"
+    if state is not None and state.exit == SuperviseExit.PORT:
+        said += _strangers(instance)
+    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=found.advice or f"dsv4ctl logs {instance.name}")
 
 
-def _in_systemds_words(unit: Unit, state: RunState | None) -> str:
-    if unit.active is ActiveState.INACTIVE or (state is not None and state.phase is Phase.STOPPED):
-        return "it was stopped by somebody else while it was starting"
-    what = f"{unit.exit_code} with status {unit.exit_status}" if unit.exit_code else unit.sub
-    return f"systemd says {unit.result} (main process {what}){'; ' + unit.status_text if unit.status_text else ''}"
+def _strangers(instance: Instance) -> str:
+    """Who listens on the port now that nothing of ours does; the supervisor may not look into others' processes."""
+    holders = sockets.holders(instance.port)
+    return f"; on port {instance.port} there is {sockets.words(holders[0])}" if holders else ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dsv4ctl import config, execute, foresight, inquiry, marking, modes, observe, plan, proof, release
+from dsv4ctl import config, execute, foresight, inquiry, marking, modes, observe, plan, preflight, proof, release
 from dsv4ctl.execute import Tell
 from dsv4ctl.findings import Proof
 from dsv4ctl.free import Found
@@ -45,13 +45,14 @@ def prepare(host: Host, spec: HostSpec, *, evict: tuple[int, ...] = ()) -> Plan:
     memory = foresight.of_deploy(host, spec, machine)
     want = release.render(memory.spec, machine, observe.texts())
     view = observe.host(host, want)
-    found = _found(plan.to_start(want, view), view, machine, evict)
+    starting = plan.to_start(want, view)
+    found = _found(starting, view, machine, evict)
     return Plan(
         release=want,
         engine=machine.engine,
         view=view,
         steps=plan.deploy(want, view, found),
-        refusals=plan.refusals(want, view, found),
+        refusals=(*(preflight.refusals(spec, machine) if starting else ()), *plan.refusals(want, view, found)),
         warnings=(*config.warnings(spec), *want.notes, *_objections(want, view), *memory.warnings()),
         memory=memory,
     )

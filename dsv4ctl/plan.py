@@ -197,7 +197,15 @@ def _why_start(instance: Instance, view: HostView) -> str:
         return "a start of it is under way; follow it"
     if not is_up(unit):
         return f"it is {unit.active}" if unit and unit.load is LoadState.LOADED else "it is new"
-    return "the configuration changed"
+    return _why_stop(instance, view)
+
+
+def _why_stop(instance: Instance, view: HostView) -> str:
+    """Another configuration runs, or it is in a state from which it does not serve by itself."""
+    runs, unit = view.running.get(instance.unit, ""), view.units[instance.unit]
+    if runs and runs != instance.digest:
+        return "the configuration changed"
+    return f"it is {unit.active} ({unit.sub})"
 
 
 def _stops(changed: tuple[Instance, ...], view: HostView) -> Iterator[Stop]:
@@ -205,7 +213,7 @@ def _stops(changed: tuple[Instance, ...], view: HostView) -> Iterator[Stop]:
     for instance in order:
         unit = view.units.get(instance.unit)
         if unit is not None and unit.active not in DOWN and not _starting(instance, view):
-            yield Stop(unit=instance.unit, reason="the configuration changed")
+            yield Stop(unit=instance.unit, reason=_why_stop(instance, view))
 
 
 def _frees(changed: tuple[Instance, ...], found: Found) -> tuple[FreeStep, ...]:

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from dsv4ctl import execute, gpus, measurements, observe, probe, procs, proof, systemd
+from dsv4ctl import execute, gpus, measurements, observe, probe, procs, proof, standing, systemd
 from dsv4ctl.findings import Row, Status
 from dsv4ctl.host import Host
 from dsv4ctl.memory import marks
-from dsv4ctl.model import ActiveState, GpuView, Instance, Phase, RunState, Unit
+from dsv4ctl.model import ActiveState, GpuView, Instance, RunState, Unit
+from dsv4ctl.standing import Standing
 
 # /ready and /v1/loads answer in milliseconds; an engine whose loop is blocked must not hold the whole table up.
 ASK_TIMEOUT_S = 1.0
@@ -55,12 +56,13 @@ def _sum(ranks: list[dict[str, object]], key: str) -> int | None:
 
 def _row(host: Host, instance: Instance, unit: Unit) -> Row:
     state = execute.run_state(host, instance.name)
+    stands = standing.of(unit, state)
     up = unit.active is ActiveState.ACTIVE
     health, load = _asked(instance, unit) if up else (_unasked(state, unit), Load())
     return Row(
         unit=instance.unit,
         role=instance.role,
-        state=_state(unit),
+        state=stands.state,
         since=unit.since,
         pid=unit.main_pid,
         port=instance.port,
@@ -73,7 +75,7 @@ def _row(host: Host, instance: Instance, unit: Unit) -> Row:
         gpus=instance.gpus,
         gpu_used_bytes=None,
         restarts=unit.restarts,
-        words=_words(unit, state),
+        words=_words(stands),
         notes=tuple(_drift(instance, unit)),
         memory=_memory(host, instance) if up else "",
     )
@@ -85,17 +87,8 @@ def _memory(host: Host, instance: Instance) -> str:
     return marks.words(mark) if mark else ""
 
 
-def _state(unit: Unit) -> str:
-    return unit.active if unit.active in (ActiveState.ACTIVE, ActiveState.INACTIVE) else f"{unit.active} ({unit.sub})"
-
-
-def _words(unit: Unit, state: RunState | None) -> str:
-    """systemd's StatusText while it runs, the supervisor's last words after it failed."""
-    if unit.status_text:
-        return unit.status_text
-    if state is None:
-        return ""
-    return state.words if state.phase in (Phase.FAILED, Phase.STOPPED) else f"ended while {state.words}"
+def _words(stands: Standing) -> str:
+    return f"{stands.words} (try: {stands.advice})" if stands.advice else stands.words
 
 
 def _context(instance: Instance, state: RunState | None) -> int | None:
@@ -114,9 +107,8 @@ def _drift(instance: Instance, unit: Unit) -> Iterable[str]:
 
 
 def _unasked(state: RunState | None, unit: Unit) -> str:
-    if unit.active is ActiveState.ACTIVATING and state is not None:
-        return state.phase
-    return "failed" if unit.active is ActiveState.FAILED else "-"
+    """The phase of a start under way, if it is this very supervisor that told it."""
+    return state.phase if state is not None and unit.main_pid and state.pid == unit.main_pid else "-"
 
 
 def _asked(instance: Instance, unit: Unit) -> tuple[str, Load]:
@@ -129,10 +121,12 @@ def _asked(instance: Instance, unit: Unit) -> tuple[str, Load]:
     if ready.status == 404:
         ready = probe.get(f"{base}/v1/models", key, timeout_s=ASK_TIMEOUT_S)
     loads = probe.get(f"{base}/v1/loads", key, timeout_s=ASK_TIMEOUT_S)
-    return _health(ready), parse_loads(loads.json())
+    return _health(ready, loads), parse_loads(loads.json())
 
 
-def _health(ready: probe.Answer) -> str:
+def _health(ready: probe.Answer, loads: probe.Answer) -> str:
+    if loads.status == 401:
+        return "key refused (401)"
     if ready.status == 200:
         return "ready"
     return f"not ready ({ready.status})" if ready.status else f"no answer ({ready.error})"

@@ -289,7 +289,7 @@ def _busy(held: bytes) -> Busy:
         holder, words = None, ""
     if holder is None or not procs.alive(holder):
         return Busy("cannot go on: another dsv4ctl has just taken the lock and not said yet why", hint="try again")
-    return Busy(f"cannot go on: {words}", hint=f"wait for it, or look at it with `ps -fp {holder.pid}`")
+    return Busy(f"cannot go on: {words}", hint=f"wait for it, or interrupt it (kill -INT {holder.pid}) and try again")
 
 
 def _who() -> str:

@@ -183,7 +183,7 @@ def _unbuilt(spec: HostSpec) -> Iterator[str]:
 def _notes(places: tuple[Place, ...]) -> Iterator[str]:
     for one in places:
         # torch's TCPStore takes no address (seen with SGLang 0.5.23 and torch 2.14).
-        if one.rendezvous_port is not None:
+        if one.rendezvous_port is not None and one.host not in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
             yield (
                 f"port {one.rendezvous_port} (rendezvous of {one.name}) listens on every address of this host, not "
                 f"only on {one.host}; close it to others in the firewall"

@@ -306,7 +306,7 @@ def test_the_second_is_told_who_holds_the_lock_why_and_since_when(
     words = str(caught.value)
     assert words.startswith(f"cannot go on: alice holds the lock for deploy since {minute}")
     assert words.endswith(f"(pid {holder.pid}: dsv4ctl deploy --mode single-tp4)")
-    assert caught.value.hint == f"wait for it, or look at it with `ps -fp {holder.pid}`"
+    assert caught.value.hint == f"wait for it, or interrupt it (kill -INT {holder.pid}) and try again"
 
 
 def test_the_lock_is_free_when_its_holder_was_killed(kept: Store, start: Start) -> None:
