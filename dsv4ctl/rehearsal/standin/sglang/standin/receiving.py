@@ -89,6 +89,7 @@ class DecodeSide(Side):
             return False
         link.settimeout(None)
         self.asked[room] = link
+        self.post(Word(room, link=link))
         line = b""
         with link, contextlib.suppress(OSError):
             link.sendall(json.dumps({"room": room, "engine": self.settings.instance}).encode() + b"\n")
@@ -101,7 +102,9 @@ class DecodeSide(Side):
         return True
 
     def hear(self, word: Word) -> list[tuple[Job, str]]:  # type: ignore[explicit-override]  # typing.override is newer than Python 3.11
-        """KV that came, or a failure."""
+        """KV that came, or a failure; that it is on its way only changes the queues."""
+        if word.link is not None:
+            return []
         job = self.take(word.room)
         if job is None:
             return []
