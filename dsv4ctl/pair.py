@@ -8,7 +8,6 @@ from dsv4ctl.engine.counters import Counts, Queues
 # DeepSeek-V4 has pages of 256 tokens; a line is some 15, so that the prompt crosses several of them.
 LINES = 80
 ANSWER_TOKENS = 24
-REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 class PairVerdict(StrEnum):
@@ -55,10 +54,12 @@ class Half:
 class Probed:
     """Everything that one probe saw. Without `first` nothing was asked, because somebody was not ready.
 
-    `second` is the answer to the same prompt again, asked where `wants_second` says so.
+    `second` is the answer to the same prompt again, asked where `wants_second` says so. `must_repeat`: the model is one
+    that goes on repeating; one of random weights does not, and is held to saying the same twice.
     """
 
     nonce: str
+    must_repeat: bool = False
     router_trouble: str = ""
     prefill: Half
     decode: Half
@@ -127,11 +128,9 @@ def _passed_by(probed: Probed) -> Judged | None:
 def _garbled(probed: Probed, first: Generation) -> Judged | None:
     if not first.text.strip():
         return Judged(PairVerdict.GARBAGE, "the answer is empty")
-    if REPLACED in first.text:
-        return Judged(PairVerdict.GARBAGE, f"the answer is no text: {first.text!r}")
     if probed.nonce in first.text:
         return None
-    if probed.second is None or not probed.second.came:
+    if probed.must_repeat or probed.second is None or not probed.second.came:
         return Judged(PairVerdict.GARBAGE, f"the answer does not repeat what it was given: {first.text!r}")
     if probed.second.text != first.text:
         words = f"the same prompt at temperature 0 gave {first.text!r} and then {probed.second.text!r}"

@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from dsv4ctl import pair, probe
 from dsv4ctl.clock import Clock, until
@@ -44,6 +45,7 @@ def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> 
     """
     before = Probed(
         nonce=nonce,
+        must_repeat=not has_random_weights(found.prefill),
         prefill=replace(_counted(found.prefill, key), trouble=_prefill_trouble(found.prefill)),
         decode=replace(_counted(found.decode, key), trouble=_trouble(found.decode, "/ready")),
         router_trouble=_trouble(found.router, "/readiness"),
@@ -53,6 +55,11 @@ def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> 
     first = _generate(found.router, nonce, key, limit_s)
     second = _generate(found.router, nonce, key, limit_s) if pair.wants_second(first, nonce) else None
     return _counted_by_both(found, replace(before, first=first, second=second), key, clock)
+
+
+def has_random_weights(instance: Instance) -> bool:
+    """Whether the engine was told not to read its weights (--load-format dummy): then no answer means anything."""
+    return ("--load-format", "dummy") in pairwise(instance.argv) or "--load-format=dummy" in instance.argv
 
 
 def _counted_by_both(found: Pair, asked: Probed, key: str, clock: Clock) -> Probed:

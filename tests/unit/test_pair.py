@@ -83,7 +83,6 @@ def test_an_answer_that_one_half_has_not_counted_came_from_elsewhere(idle: str) 
     [
         (replace(CAME, text=""), None),
         (replace(CAME, text=" \n"), None),
-        (replace(CAME, text="\ufffd\ufffd"), None),
         (STRANGE, None),
         (STRANGE, replace(STRANGE, text="5ox6ox")),
         (STRANGE, TIMED_OUT),
@@ -91,6 +90,12 @@ def test_an_answer_that_one_half_has_not_counted_came_from_elsewhere(idle: str) 
 )
 def test_an_answer_that_is_nothing_or_not_the_same_twice_is_garbage(first: Generation, second: Generation) -> None:
     assert judge(replace(GOOD, first=first, second=second)).verdict is PairVerdict.GARBAGE
+
+
+def test_a_model_that_must_repeat_is_not_excused_by_the_same_nonsense_twice() -> None:
+    same = replace(GOOD, first=STRANGE, second=STRANGE)
+    assert judge(same).verdict is PairVerdict.OK
+    assert judge(replace(same, must_repeat=True)).verdict is PairVerdict.GARBAGE
 
 
 @pytest.mark.parametrize(

@@ -196,10 +196,13 @@ def test_an_answer_from_elsewhere_is_the_routers_fault(host: Host) -> None:
     assert host.judged().verdict is PairVerdict.ROUTER
 
 
-def test_an_answer_that_does_not_repeat_is_asked_for_again(host: Host) -> None:
+def test_an_answer_that_does_not_repeat_is_asked_for_again_and_does_for_random_weights_only(host: Host) -> None:
     host.router.text = "5ox5ox"
-    assert host.judged().verdict is PairVerdict.OK
+    assert host.judged().verdict is PairVerdict.GARBAGE
     assert host.prefill.arrived == 3
+    random = replace(host.found.prefill, argv=(*host.found.prefill.argv, "--load-format", "dummy"))
+    host.found = replace(host.found, prefill=random)
+    assert host.judged().verdict is PairVerdict.OK
 
 
 @pytest.mark.parametrize("missing", [Role.PREFILL, Role.DECODE, Role.ROUTER])
