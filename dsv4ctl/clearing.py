@@ -14,7 +14,7 @@ from dsv4ctl.plan import Step
 from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem
 
 # A tree that its starter brings back, or that forks while it is ended, is ended again; more often it is no accident.
-ROUNDS = 5
+ROUNDS = 20
 # The first of these that a check failed with decides the exit status.
 WORST_FIRST: tuple[type[Problem], ...] = (LeftOver, ForeignHolder, PortTaken, GpuProblem)
 

@@ -13,6 +13,9 @@ from dsv4ctl.free import Found
 from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Process
 from dsv4ctl.problems import Problem
 
+# How often a look is repeated that the host changed under.
+LOOKS = 20
+LOOKS_FOR_NOBODY = 4
 # What an engine's processes are files of, whatever they call themselves. One of another name is looked at when it holds
 # something that was asked for.
 INTERPRETERS = ("python", "pypy", "sglang")
@@ -36,10 +39,22 @@ class Wanted:
 def look(wanted: Wanted, view: GpuView | None = None) -> Found:
     """Look at the host and judge. `view`: the GPUs as they were read just now, else they are read when wanted.
 
+    A holder that ended while it was looked at may have handed on what it holds, so then it is looked again.
     Raises Problem for an --evict that names nobody, and what the rim raises.
     """
-    processes = census.everything()
     seen = view if view is not None else _read(wanted)
+    for number in range(LOOKS):
+        found = _look(wanted, seen)
+        stale = [suspect for suspect in found.blame.suspects if _is_stale(suspect)]
+        # Whoever is still nobody after some looks is hidden from us, and not on his way out.
+        hidden = number >= LOOKS_FOR_NOBODY and all(suspect.process is None for suspect in stale)
+        if found.blame.trees or not stale or hidden:
+            break
+    return found
+
+
+def _look(wanted: Wanted, seen: GpuView) -> Found:
+    processes = census.everything()
     holds = gpu_holds(seen, processes, wanted.gpus)
     scene = _scene(wanted, processes, holds)
     request = Request(
@@ -54,6 +69,10 @@ def look(wanted: Wanted, view: GpuView | None = None) -> Found:
         holds=holds,
         segments=shm.leftovers(wanted.users) if wanted.users and os.geteuid() == 0 else (),
     )
+
+
+def _is_stale(suspect: Suspect) -> bool:
+    return suspect.process is None or not procs.alive(suspect.process.identity)
 
 
 def gpu_holds(view: GpuView, processes: Mapping[int, Process], uuids: frozenset[str]) -> tuple[GpuHold, ...]:
