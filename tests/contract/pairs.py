@@ -10,6 +10,7 @@ from typing import Any
 
 from dsv4ctl import probe, procs
 from dsv4ctl.clock import until
+from dsv4ctl.engine.counters import Counts, parse_counts
 from dsv4ctl.model import Identity
 from dsv4ctl.probe import Answer
 from tests.contract.engines import CLOCK, MODEL_NAME, Build, Server, start
@@ -20,8 +21,8 @@ ALL_RANKS = "prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_r
 # Below the ephemeral ports, and above those that the engines of the other tests have.
 APART = 8_100
 ROUTER_FLAGS = (
-    "--health-check-interval-secs 2 --health-check-timeout-secs 3 --health-failure-threshold 2 "
-    "--health-success-threshold 1 --worker-startup-check-interval 1 --policy round_robin"
+    "--health-check-endpoint /ready --health-check-interval-secs 1 --health-check-timeout-secs 3 "
+    "--health-failure-threshold 2 --health-success-threshold 1 --policy round_robin"
 )
 QUICK = {"import_s": 0.0, "load_s": 0.3, "warmup_s": 0.1, "drain_poll_s": 0.2}
 
@@ -176,14 +177,17 @@ class Pair:
             part.end()
 
 
-def counters(server: Server) -> dict[str, float]:
-    """Name -> sum over labels of an engine's metrics."""
-    told: dict[str, float] = {}
-    for line in server.get("/metrics").body.decode().splitlines():
-        if line.startswith("sglang:"):
-            name = line.removeprefix("sglang:").partition("{")[0]
-            told[name] = told.get(name, 0.0) + float(line.rpartition(" ")[2])
-    return told
+def counts(server: Server) -> Counts:
+    """What an engine has counted, as dsv4ctl reads it."""
+    found = parse_counts(server.get("/metrics").body.decode())
+    assert found is not None
+    return found
+
+
+def metric(server: Server, name: str) -> float:
+    """The sum of a metric over its labels; 0 where there is none yet."""
+    lines = server.get("/metrics").body.decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"sglang:{name}{{"))
 
 
 def queues(server: Server) -> dict[str, Any]:

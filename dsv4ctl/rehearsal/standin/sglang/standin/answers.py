@@ -100,6 +100,13 @@ def prometheus(prefix: str, load: dict[str, Any], labels: str) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def arrivals(prefix: str, arrived: dict[tuple[str, str], int]) -> bytes:
+    """Requests by endpoint and method, counted as they come in."""
+    name = f"{prefix}http_requests_total"
+    lines = [f'{name}{{endpoint="{path}",method="{method}"}} {n}.0\n' for (path, method), n in sorted(arrived.items())]
+    return "".join([f"# TYPE {name} counter\n", *lines]).encode()
+
+
 def _family(name: str) -> str:
     """Name and kind of the metric that a value belongs to."""
     if name.endswith("_count"):

@@ -30,5 +30,9 @@ def main(settings: Settings, outputs: Pipe, texts: Pipe) -> None:
 
 
 def with_text(output: Output) -> Output:
-    """The same message with the text of its token."""
-    return output if output.token is None else replace(output, text=f"{VOCABULARY[output.token % len(VOCABULARY)]} ")
+    """The same message with the text of its token, unless it has one."""
+    return (
+        output
+        if output.token is None or output.text
+        else replace(output, text=f"{VOCABULARY[output.token % len(VOCABULARY)]} ")
+    )

@@ -147,7 +147,9 @@ def metrics(call: Call) -> Answer:
     """The gauges that people look at first."""
     kind = "unified" if call.engine.settings.mode == "null" else call.engine.settings.mode
     labels = f'engine_type="{kind}",model_name="{call.engine.settings["served_model_name"]}",tp_rank="0",pp_rank="0"'
-    return Answer(200, answers.prometheus("sglang:", _load(call), labels), "text/plain; version=0.0.4; charset=utf-8")
+    gauges = answers.prometheus("sglang:", _load(call), labels)
+    counted = answers.arrivals("sglang:", call.engine.arrived)
+    return Answer(200, gauges + counted, "text/plain; version=0.0.4; charset=utf-8")
 
 
 def _load(call: Call) -> dict[str, Any]:
@@ -204,12 +206,20 @@ def _generation(call: Call, asked: dict[str, Any], prompt: str, wanted: int, sha
         # The first token is a prefill's whole work.
         wanted = 1
     room, bootstrap = _crossing(told, asked)
-    order = Generate(uuid.uuid4().hex, wanted, size, zlib.crc32(prompt.encode()), purpose, room, bootstrap)
+    refrain = _refrain(prompt)
+    order = Generate(uuid.uuid4().hex, wanted, size, zlib.crc32(prompt.encode()), purpose, room, bootstrap, refrain)
     outputs = call.engine.generate(order, call.client_here)
     name = str(asked.get("model") or told.served_name)
     if asked.get("stream"):
         return Answer(200, stream=answers.stream(shape, order, name, outputs))
     return _whole(call, shape, order, (name, list(outputs)))
+
+
+def _refrain(prompt: str) -> str:
+    """The first word of every line, if it is the same and there are some lines."""
+    lines = prompt.strip().splitlines()
+    first = {line.partition(" ")[0] for line in lines}
+    return first.pop() if len(lines) > 2 and len(first) == 1 else ""
 
 
 def _crossing(told: Settings, asked: dict[str, Any]) -> tuple[int | None, str]:

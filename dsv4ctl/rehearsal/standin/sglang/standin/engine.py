@@ -53,6 +53,7 @@ class Engine:
     wake_reader: int = -1
     wake_writer: int = -1
     calls: set[int] = field(default_factory=set)
+    arrived: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def open_calls(self) -> int:

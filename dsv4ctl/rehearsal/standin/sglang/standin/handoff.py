@@ -1,7 +1,7 @@
 """The prefill's side of a hand-over, and what both sides have in common. One line of JSON each way over a socket.
 
 A decode connects to the port of a prefill's rank 0 and says for which room it wants KV and which engine it is; when
-the prefill has computed that room it answers with the KV, here the seed of all tokens, on the same connection.
+the prefill has computed that room it answers with the KV, here what all tokens follow from, on the same connection.
 """
 
 import contextlib
@@ -29,6 +29,7 @@ class Word:
     room: int
     link: socket.socket | None = None
     seed: int = 0
+    refrain: str = ""
     problem: str = ""
 
 
@@ -110,14 +111,14 @@ class Side:
         raise NotImplementedError
 
 
-def spoil(settings: Settings, seed: int) -> int:
-    """The seed, or another one if wrong tokens were asked for."""
+def spoil(settings: Settings, seed: int, refrain: str) -> tuple[int, str]:
+    """What the tokens follow from, or something else if wrong tokens were asked for."""
     match settings.behaviour.wrong_tokens:
         case "repeated":
-            return SPOILED
+            return SPOILED, ""
         case "other":
-            return random.getrandbits(32)
-    return seed
+            return random.getrandbits(32), ""
+    return seed, refrain
 
 
 def late(room: int, limit_s: float, state: str) -> str:
@@ -190,7 +191,8 @@ class PrefillSide(Side):
         with self.links.pop(room) as link:
             if is_gone(link):
                 return f"Decode instance could be dead, remote session {room} is not alive"
-            kv = {"room": room, "seed": spoil(self.settings, job.order.seed), "engine": self.settings.instance}
+            seed, refrain = spoil(self.settings, job.order.seed, job.order.refrain)
+            kv = {"room": room, "seed": seed, "refrain": refrain, "engine": self.settings.instance}
             link.sendall(json.dumps(kv).encode() + b"\n")
         self.crossed += 1
         self.latency_ms = (time.monotonic() - began) * 1000

@@ -31,7 +31,8 @@ class Pipe(Protocol):
 class Generate:
     """Server to rank 0: generate so many tokens.
 
-    In a pair: of a room, from the prefill behind a bootstrap address. With that address FAKE nothing is handed over.
+    `refrain`: what every line of the prompt begins with, if they do; such a text is gone on with, as a language model
+    would. In a pair: a request of a room, its prefill behind a bootstrap address; with FAKE nothing is handed over.
     """
 
     request: str
@@ -41,6 +42,7 @@ class Generate:
     purpose: str = USER
     room: int | None = None
     bootstrap: str = ""
+    refrain: str = ""
 
     @property
     def is_fake(self) -> bool:

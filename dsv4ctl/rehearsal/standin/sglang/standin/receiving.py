@@ -97,7 +97,8 @@ class DecodeSide(Side):
         self.asked.pop(room, None)
         if line:
             prefill.rooms.discard(room)
-            self.post(Word(room, seed=int(json.loads(line)["seed"])))
+            kv = json.loads(line)
+            self.post(Word(room, seed=int(kv["seed"]), refrain=str(kv["refrain"])))
         # A prefill that says nothing any more is the heartbeats' business.
         return True
 
@@ -110,7 +111,8 @@ class DecodeSide(Side):
             return []
         if not word.problem:
             self.crossed += 1
-            job.order = replace(job.order, seed=spoil(self.settings, word.seed))
+            seed, refrain = spoil(self.settings, word.seed, word.refrain)
+            job.order = replace(job.order, seed=seed, refrain=refrain)
         return [(job, word.problem)]
 
     def forget(self, request: str) -> list[Job]:  # type: ignore[explicit-override]  # typing.override is newer than Python 3.11

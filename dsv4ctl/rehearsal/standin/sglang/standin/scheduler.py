@@ -196,7 +196,7 @@ class Scheduler:
 
     def advance(self, job: Job) -> None:
         """One token of one request."""
-        order, token = job.order, job.next_token()
+        order, token, text = job.order, job.next_token(), job.text()
         self.counters.stepped += 1
         over = job.done >= order.tokens
         if over:
@@ -208,7 +208,7 @@ class Scheduler:
                 self.fail(self.side, job, problem)
                 return
             self.count(job)
-        self.outputs.send(Output(order.request, token=token, finish="length" if over else ""))
+        self.outputs.send(Output(order.request, token=token, text=text, finish="length" if over else ""))
         if over:
             self.fill()
 

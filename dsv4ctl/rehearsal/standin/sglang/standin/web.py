@@ -119,6 +119,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         engine.answering.wait()
         parts = urlsplit(self.path)
+        arrived = (parts.path, self.command)
+        engine.arrived[arrived] = engine.arrived.get(arrived, 0) + 1
         warm = self.headers.get(warmup.MARK) == engine.settings.instance
         if not warm and not _allowed(engine, self.command, parts.path, self.headers.get("authorization", "")):
             return Answer(401, {"error": "Unauthorized"})
