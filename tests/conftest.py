@@ -8,6 +8,7 @@ import pytest
 
 from dsv4ctl.problems import Problem
 from dsv4ctl.rehearsal import machine as rehearsal
+from dsv4ctl.rehearsal import router
 from dsv4ctl.rehearsal.private import Machine
 
 Behave = Callable[..., None]
@@ -20,7 +21,8 @@ def machine() -> Iterator[Machine]:
         rehearsal.require()
     except Problem as problem:
         pytest.skip(f"{problem}; try: {problem.hint}")
-    with rehearsal.boot() as booted:
+    prepared = router.find()
+    with rehearsal.boot(extra=(prepared,) if prepared else ()) as booted:
         yield booted
 
 

@@ -18,3 +18,8 @@ def find() -> Path | None:
 def python(folder: Path) -> Path:
     """The interpreter that `-m sglang_router.launch_router` goes to."""
     return folder / "bin/python"
+
+
+def config(folder: Path) -> str:
+    """The lines of a config that name it."""
+    return f'[router]\npython = "{python(folder)}"\n'
