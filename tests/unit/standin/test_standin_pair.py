@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -38,7 +39,8 @@ class Halves:
         """Start one half, with short limits for what never comes."""
         limits = {"BOOTSTRAP_TIMEOUT": "1", "WAITING_TIMEOUT": "1"} if keys.pop("impatient", False) else {}
         more = tuple((f"SGLANG_DISAGGREGATION_{name}", value) for name, value in limits.items())
-        engine = replace(self.build, environment=self.build.environment + more)
+        # One rank each, without GPUs: what more ranks do is in the contract.
+        engine = replace(self.build, environment=self.build.environment + more, tp=1, flags=("--device", "cpu"))
         words = ["--disaggregation-mode", mode, "--disaggregation-transfer-backend", "nixl", "--enable-metrics"]
         words += ["--disaggregation-bootstrap-port", str(self.bootstrap_port)]
         return self.begin(*words, engine=engine, at=at or next(self.ports), **keys)
@@ -196,6 +198,17 @@ def test_a_client_that_gives_up_leaves_nothing_behind_in_the_queues(start: Start
 
 def _numbers(half: Server) -> list[int]:
     return [number for name, number in queues(half).items() if name.endswith("_queue_reqs")]
+
+
+def test_a_transfer_that_takes_its_time_is_in_the_queues_of_both_and_open_at_a_stop(start: Start) -> None:
+    halves = start({"transfer_s": 1.0})
+    first, second = halves.cross()
+    assert until(lambda: queues(halves.prefill)["prefill_inflight_queue_reqs"] == 1 or None, CLOCK, 2, 0.02)
+    assert queues(halves.decode)["decode_transfer_queue_reqs"] == 1
+    halves.prefill.process.send_signal(signal.SIGTERM)
+    assert (first.result(5).status, second.result(5).status) == (200, 200)
+    assert halves.prefill.wait_end(5)[0] == 0
+    assert "stand-in: 1 requests open at SIGTERM" in halves.prefill.said()
 
 
 def test_dp_ranks_of_rooms_are_kept(start: Start) -> None:

@@ -12,6 +12,7 @@ Pace (seconds, counts):
   bind_late_s   wait between the end of the load and the bind of the HTTP port
   warmup_s      503 after the bind, before the warm-up request is sent (the real engine waits 1 s)
   token_s       time per generated token
+  transfer_s    time that a prefill takes to send the KV of a request; it is in its queue of transfers meanwhile
   drain_poll_s  how often a draining server looks whether it may end (the real engine: 5 s)
   crash_settle_s  time for which a crashed server's port accepts and nothing answers (the real engine: 5 s); a rank that
                 has not noticed the crash by then makes it wait another 60 s for core dumps, as in the real engine
@@ -95,6 +96,7 @@ class Behaviour:
     bind_late_s: float = 0.0
     warmup_s: float = 1.0
     token_s: float = 0.01
+    transfer_s: float = 0.0
     drain_poll_s: float = 5.0
     crash_settle_s: float = 5.0
     orphan_s: float = 300.0

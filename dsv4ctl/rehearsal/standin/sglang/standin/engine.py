@@ -19,6 +19,7 @@ from .settings import Settings
 
 SCHEDULER_EXIT_S = 15.0
 DISCONNECT_LOOK_S = 0.25
+HEALTH_CHECK = "HEALTH_CHECK_"
 
 
 class Status(StrEnum):
@@ -59,6 +60,11 @@ class Engine:
     def open_calls(self) -> int:
         """HTTP requests that are not answered yet."""
         return len(self.calls)
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that are not finished, health checks aside."""
+        return sum(not request.startswith(HEALTH_CHECK) for request in list(self.open))
 
     def tell(self, message: object) -> None:
         """Send to rank 0; that it is gone is the watchdog's business."""
@@ -129,7 +135,7 @@ class Engine:
         """Inject a request of one token; any word from the schedulers counts."""
         limit_s = int(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
         self.begin_loop()
-        request, began = f"HEALTH_CHECK_{uuid.uuid4().hex}", time.time()
+        request, began = f"{HEALTH_CHECK}{uuid.uuid4().hex}", time.time()
         self.open[request] = queue.SimpleQueue()
         self.tell(Generate(request, 1, 1, 0, messages.HEALTH))
         while time.time() < began + limit_s:

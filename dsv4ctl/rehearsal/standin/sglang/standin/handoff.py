@@ -24,12 +24,13 @@ HELLO_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a thread tells the scheduler of a room: a link to its decode, its KV, or what went wrong."""
+    """What a thread tells the scheduler of a room: a link to its decode, KV, that it is sent, or what went wrong."""
 
     room: int
     link: socket.socket | None = None
     seed: int = 0
     refrain: str = ""
+    is_sent: bool = False
     problem: str = ""
 
 
@@ -140,6 +141,7 @@ class PrefillSide(Side):
         super().__init__(settings)
         self.links: dict[int, socket.socket] = {}
         self.sending: dict[int, Job] = {}
+        self.sent: set[int] = set()
         self.first_peer = ""
         self.listener = registering.listen(settings, 0)
         threading.Thread(target=self.accept, daemon=True).start()
@@ -172,6 +174,9 @@ class PrefillSide(Side):
 
     def hear(self, word: Word) -> list[tuple[Job, str]]:  # type: ignore[explicit-override]  # typing.override is newer than Python 3.11
         """With a link to its decode a request can be computed; what it lacks may come in either order."""
+        if word.is_sent:
+            self.sent.add(word.room)
+            return [(job, "")] if (job := self.sending.pop(word.room, None)) else []
         if word.link is not None:
             self.links[word.room] = word.link
         if not word.problem and word.room not in self.links:
@@ -184,9 +189,12 @@ class PrefillSide(Side):
         room = job.order.room
         if room is None or room not in self.links:
             return ""
-        if self.settings.behaviour.no_transfer:
+        asked = self.settings.behaviour
+        if asked.no_transfer or (asked.transfer_s and room not in self.sent):
             self.sending[room] = job
+            self.send(room, asked.transfer_s)
             return None
+        self.sent.discard(room)
         began = time.monotonic()
         with self.links.pop(room) as link:
             if is_gone(link):
@@ -195,8 +203,15 @@ class PrefillSide(Side):
             kv = {"room": room, "seed": seed, "refrain": refrain, "engine": self.settings.instance}
             link.sendall(json.dumps(kv).encode() + b"\n")
         self.crossed += 1
-        self.latency_ms = (time.monotonic() - began) * 1000
+        self.latency_ms = (time.monotonic() - began + asked.transfer_s) * 1000
         return ""
+
+    def send(self, room: int, seconds: float) -> None:
+        """Let the time pass that sending takes, unless nothing shall ever be sent."""
+        if not self.settings.behaviour.no_transfer:
+            timer = threading.Timer(seconds, self.post, (Word(room, is_sent=True),))
+            timer.daemon = True
+            timer.start()
 
     def away(self) -> int:  # type: ignore[explicit-override]  # typing.override is newer than Python 3.11
         """Those without a decode, and those that are being sent."""

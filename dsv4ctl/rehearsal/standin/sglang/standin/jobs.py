@@ -15,13 +15,17 @@ class Job:
     order: Generate
     done: int = 0
 
-    def next_token(self) -> int:
-        """The next token. It follows from the seed alone, so a decode is right only by what its prefill has sent."""
-        self.done += 1
+    @property
+    def is_over(self) -> bool:
+        """Whether all tokens are made."""
+        return self.done >= self.order.tokens
+
+    def token(self) -> int:
+        """The token made last. It follows from the seed alone, so a decode is right only by what its prefill sent."""
         return 0 if self.order.seed == SPOILED else (self.order.seed + 7919 * self.done) % 512
 
     def text(self) -> str:
-        """The text of the token that was made last, if the prompt tells what it must be."""
+        """The text of the token made last, if the prompt tells what it must be."""
         if not self.order.refrain:
             return ""
         return f"{self.order.refrain} " if self.done % 2 else f"{self.done // 2}\n"

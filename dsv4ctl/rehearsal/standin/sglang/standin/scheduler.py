@@ -145,6 +145,8 @@ class Scheduler:
         for job, problem in side.met():
             if problem:
                 self.fail(side, job, problem)
+            elif job.is_over:
+                self.end(job)
             else:
                 self.take(job)
         self.tell_load()
@@ -196,20 +198,22 @@ class Scheduler:
 
     def advance(self, job: Job) -> None:
         """One token of one request."""
-        order, token, text = job.order, job.next_token(), job.text()
+        job.done += 1
         self.counters.stepped += 1
-        over = job.done >= order.tokens
-        if over:
-            del self.running[order.request]
-            problem = self.side.leave(job) if self.side else ""
-            if problem is None:
-                return
-            if problem and self.side:
-                self.fail(self.side, job, problem)
-                return
+        if job.is_over:
+            del self.running[job.order.request]
+            self.end(job)
+        else:
+            self.outputs.send(Output(job.order.request, token=job.token(), text=job.text()))
+
+    def end(self, job: Job) -> None:
+        """A request has its last token; a prefill hands over before it says so."""
+        problem = self.side.leave(job) if self.side else ""
+        if problem and self.side:
+            self.fail(self.side, job, problem)
+        elif problem is not None:
             self.count(job)
-        self.outputs.send(Output(order.request, token=token, text=text, finish="length" if over else ""))
-        if over:
+            self.outputs.send(Output(job.order.request, token=job.token(), text=job.text(), finish="length"))
             self.fill()
 
     def count(self, job: Job) -> None:
