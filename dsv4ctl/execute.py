@@ -8,7 +8,20 @@ from dsv4ctl import ending, record, settle, shm, sockets, standing, store, syste
 from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
-from dsv4ctl.plan import DOWN, Disable, Enable, Keep, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
+from dsv4ctl.plan import (
+    DOWN,
+    Disable,
+    Enable,
+    Keep,
+    Reach,
+    Reload,
+    RemoveFile,
+    ResetFailed,
+    Start,
+    Step,
+    Stop,
+    WriteFile,
+)
 from dsv4ctl.problems import NotReady, Problem
 
 # One `systemctl show` takes 7-9 ms. Near the end of a start looks are so close that readiness is found at once; before
@@ -41,7 +54,15 @@ class Waits:
     words: str
 
 
-Tell: TypeAlias = Callable[[Doing | Seen | Waits], None]
+@dataclass(frozen=True, slots=True)
+class Warns:
+    """What the operator should know before anything is done."""
+
+    words: str
+
+
+Said: TypeAlias = Doing | Seen | Waits | Warns
+Tell: TypeAlias = Callable[[Said], None]
 
 
 def carry_out(host: Host, steps: Iterable[Step], tell: Tell) -> None:
@@ -66,6 +87,8 @@ def one(host: Host, step: Step, tell: Tell) -> None:
             _stop(host, step.unit, tell)
         case Start():
             _start(host, step.instance, tell)
+        case Reach():
+            systemd.start(step.unit, block=True)
         case Enable():
             systemd.enable(step.unit)
         case Disable():

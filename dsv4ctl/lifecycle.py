@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dsv4ctl import config, execute, foresight, inquiry, marking, modes, observe, plan, preflight, proof, release
-from dsv4ctl.execute import Tell
+from dsv4ctl.execute import Tell, Warns
 from dsv4ctl.findings import Proof
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
@@ -76,6 +76,8 @@ def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = (
         raise BadConfig((f"cannot deploy: {why}",), hint="dsv4ctl render, dsv4ctl plan   show what it would be")
     with host.store.lock("deploy"):
         made = prepare(host, spec, evict=evict)
+        for warning in made.warnings:
+            tell(Warns(warning))
         refuse(made.against())
         host.store.cache_engine(observe.engine_key(made.engine), made.engine)
         execute.carry_out(host, made.steps, tell)

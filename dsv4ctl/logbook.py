@@ -25,8 +25,8 @@ def _unit(host: Host, name: str) -> str:
         return units[wanted]
     if not wanted and len(units) == 1:
         return next(iter(units.values()))
-    there = ", ".join(sorted(units)) or "none; nothing is deployed here"
+    if not units:
+        raise Problem("cannot show a log: nothing is deployed here", hint="dsv4ctl deploy --mode single-tp4")
+    there = ", ".join(sorted(units))
     what = f"no instance is called {name}" if name else "say which instance"
-    raise Problem(
-        f"cannot show the log: {what} (there is: {there})", hint=f"dsv4ctl logs {next(iter(sorted(units)), 'server')}"
-    )
+    raise Problem(f"cannot show the log: {what} (there is: {there})", hint=f"dsv4ctl logs {min(units)}")

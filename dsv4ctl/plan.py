@@ -75,6 +75,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Start the target over all instances, so that it is active while they are and stops when they are to."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Enable:
     """Have the host start the unit at boot."""
 
@@ -98,7 +106,9 @@ class Keep:
     reason: str
 
 
-Step: TypeAlias = WriteFile | RemoveFile | Reload | ResetFailed | Stop | Start | Enable | Disable | Keep | FreeStep
+Step: TypeAlias = (
+    WriteFile | RemoveFile | Reload | ResetFailed | Stop | Start | Reach | Enable | Disable | Keep | FreeStep
+)
 
 
 def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Step, ...]:
@@ -122,6 +132,7 @@ def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Ste
         *(_frees(changed, found) if changed else ()),
         *_resets(changed, view),
         *(Start(instance=i, reason=_why_start(i, view)) for i in changed),
+        *_reaches(view),
         *_enables(release, view),
         *_leftovers(release, view),
         *_keep(release, view),
@@ -159,6 +170,8 @@ def teardown(instances: tuple[Instance, ...], view: HostView, *, purge: bool) ->
     return (
         *(Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN),
         # A unit whose engine had to be killed is left failed by its stop: the reset is planned for all that were up.
+        # Last, for it takes all its services down at once and in no order.
+        *([Stop(unit=TARGET, reason="nothing of it runs any more")] if is_up(view.units.get(TARGET)) else []),
         *(ResetFailed(unit=u.name, reason="a stop may leave one") for u in ours if u.active != "inactive"),
         *(purges(view) if purge else ()),
     )
@@ -255,6 +268,11 @@ def _reload(release: Release, view: HostView, *, any_file: bool) -> Iterator[Rel
         yield Reload(reason="unit files changed")
     elif waiting:
         yield Reload(reason=f"systemd has not read {', '.join(waiting)} yet")
+
+
+def _reaches(view: HostView) -> Iterator[Reach]:
+    if not is_up(view.units.get(TARGET)):
+        yield Reach(unit=TARGET, reason="its state is that of all instances together")
 
 
 def _enables(release: Release, view: HostView) -> Iterator[Enable]:

@@ -13,6 +13,7 @@ from dsv4ctl.plan import (
     Disable,
     Enable,
     Keep,
+    Reach,
     Reload,
     RemoveFile,
     ResetFailed,
@@ -54,7 +55,7 @@ def diff(step: WriteFile | RemoveFile) -> str:
 def proof_line(proof: Proof) -> str:
     """What answers now."""
     context = f", context {proof.context_length}" if proof.context_length else ""
-    return f"{proof.unit} serves {proof.model} on {proof.url} (pid {proof.pid}{context})"
+    return f"{proof.unit} serves {proof.model} on {proof.url} (engine pid {proof.pid}{context})"
 
 
 def checks(found: Iterable[Check]) -> str:
@@ -161,6 +162,8 @@ def _what(step: Step) -> str:
             return f"stop {step.unit}"
         case Start():
             return f"start {step.instance.unit} and prove it"
+        case Reach():
+            return f"start {step.unit}"
         case Enable():
             return f"enable {step.unit}"
         case Disable():

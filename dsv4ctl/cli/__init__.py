@@ -30,6 +30,16 @@ COMMANDS = {
     "rehearse": "Try the whole job in a private systemd with stand-in GPUs.",
 }
 
+# What people type who come from other tools.
+MEANT = {
+    **dict.fromkeys(("stop", "down", "undeploy", "kill", "remove", "rm", "destroy", "uninstall"), "teardown"),
+    **dict.fromkeys(("start", "up", "run", "serve", "restart", "apply", "install"), "deploy"),
+    **dict.fromkeys(("ps", "list", "ls", "show", "health"), "status"),
+    **dict.fromkeys(("diff", "dry-run", "check"), "plan"),
+    **dict.fromkeys(("log", "journal", "tail"), "logs"),
+    **dict.fromkeys(("try", "demo", "test"), "rehearse"),
+}
+
 
 class _Commands(click.Group):
     """Finds command NAME as `command` in dsv4ctl.cli.NAME."""
@@ -55,9 +65,9 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = get_close_matches(args[0], COMMANDS, n=1) if args[0] not in COMMANDS else []
-        if near:
-            ctx.fail(f"no such command '{args[0]}'; did you mean '{near[0]}'?")
+        meant = MEANT.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS, n=1)), "")
+        if args[0] not in COMMANDS and meant:
+            ctx.fail(f"no such command '{args[0]}'; did you mean '{meant}'?")
         return super().resolve_command(ctx, args)
 
 
@@ -87,10 +97,8 @@ def run(argv: list[str]) -> int:
         say(problem)
         return problem.status
     except (KeyboardInterrupt, click.Abort):
-        click.echo(
-            "interrupted; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there",
-            err=True,
-        )
+        goes_on = "; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there"
+        click.echo("interrupted" + (goes_on if argv[:1] in (["deploy"], ["teardown"]) else ""), err=True)
         return Status.INTERRUPTED
     except BrokenPipeError:
         # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.

@@ -30,8 +30,6 @@ def command(asked: Asked, dry_run: bool, evict: tuple[int, ...], as_json: bool) 
         return show(lifecycle.prepare(host, spec, evict=evict), as_json=as_json)
     with live.teller() as tell:
         made, proofs = lifecycle.deploy(host, spec, tell, evict=evict)
-    for warning in made.warnings:
-        click.echo(f"warning: {warning}", err=True)
     if as_json:
         click.echo(
             json.dumps(

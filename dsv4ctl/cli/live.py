@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsv4ctl import screen
-from dsv4ctl.execute import Doing, Seen, Tell, Waits
+from dsv4ctl.execute import Doing, Said, Seen, Tell, Waits, Warns
 from dsv4ctl.free import AwaitGpus, EndTree
 from dsv4ctl.plan import Start, Step, Stop
 
@@ -45,10 +45,13 @@ class Lines:
         self._phase = ""
         self._at = 0.0
 
-    def tell(self, what: Doing | Seen | Waits) -> None:
+    def tell(self, what: Said) -> None:
         """Say it, unless it was just said."""
         if isinstance(what, Doing):
             self._say(screen.step_line(what.step))
+            return
+        if isinstance(what, Warns):
+            click.echo(f"warning: {what.words}", err=True)
             return
         if isinstance(what, Waits):
             if time.monotonic() - self._at >= WAITS_S:
@@ -76,10 +79,12 @@ class View:
         self._step: Step | None = None
         self._step_began = self._began
 
-    def tell(self, what: Doing | Seen | Waits) -> None:
+    def tell(self, what: Said) -> None:
         """Redraw."""
         if isinstance(what, Doing):
             self._next(what.step)
+        if isinstance(what, Warns):
+            self._lines.append(f"warning: {what.words}")
         self._draw(what)
 
     def _next(self, step: Step) -> None:
@@ -92,7 +97,7 @@ class View:
             took = f"  ({now - self._step_began:.1f} s)" if isinstance(self._step, TAKE_TIME) else ""
             self._lines.append(f"+ {self._step_began - self._began:6.1f} s  {screen.step_line(self._step)}{took}")
 
-    def _draw(self, what: Doing | Seen | Waits) -> None:
+    def _draw(self, what: Said) -> None:
         from rich.text import Text
 
         now = time.monotonic()

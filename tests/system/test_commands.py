@@ -134,3 +134,18 @@ def test_status_without_the_kept_releases_still_finds_what_runs(machine: Machine
     before = machine.run(("systemctl", "show", "-p", "MainPID", "dsv4-server"), timeout_s=10).stdout
     machine.run(DEPLOY, timeout_s=40)
     assert machine.run(("systemctl", "show", "-p", "MainPID", "dsv4-server"), timeout_s=10).stdout == before
+
+
+def test_the_target_is_active_with_its_services_and_stops_and_starts_them(machine: Machine, behaviour: Behave) -> None:
+    behaviour(int(PORT), load_s=0.3, import_s=0, warmup_s=0, drain_poll_s=0.1)
+    machine.run(DEPLOY, timeout_s=40)
+    is_active = ("systemctl", "is-active", "dsv4.target", "dsv4-server")
+
+    assert machine.run(is_active, timeout_s=10).stdout.split() == ["active", "active"]
+    # The services follow the target down, and a start of it waits for that.
+    machine.run(("systemctl", "stop", "dsv4.target"), timeout_s=40)
+    assert machine.run(is_active, timeout_s=10, check=False).stdout.split()[1] != "active"
+    machine.run(("systemctl", "start", "dsv4.target"), timeout_s=40)
+    assert "dsv4-server.service serves" in machine.run(DEPLOY, timeout_s=40).stdout
+    machine.run(("dsv4ctl", "teardown", "--verify"), timeout_s=40)
+    assert machine.run(is_active, timeout_s=10, check=False).stdout.split() == ["inactive", "inactive"]

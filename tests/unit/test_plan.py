@@ -22,7 +22,7 @@ from dsv4ctl.model import (
     Role,
     Unit,
 )
-from dsv4ctl.plan import Disable, Enable, Keep, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
+from dsv4ctl.plan import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 
 SERVER = "dsv4-server.service"
 
@@ -73,6 +73,9 @@ def done(view: HostView, steps: tuple[Step, ...]) -> HostView:
                 old = units.get(step.instance.unit, unit(step.instance.unit, ActiveState.INACTIVE, enabled="disabled"))
                 units[step.instance.unit] = replace(old, active=ActiveState.ACTIVE, load=LoadState.LOADED)
                 running[step.instance.unit] = step.instance.digest
+            case Reach():
+                old = units.get(step.unit, unit(step.unit, ActiveState.INACTIVE, enabled="disabled"))
+                units[step.unit] = replace(old, active=ActiveState.ACTIVE)
             case Enable():
                 old = units.get(step.unit, unit(step.unit, ActiveState.INACTIVE))
                 units[step.unit] = replace(old, enabled="enabled")
@@ -88,7 +91,7 @@ def test_on_an_empty_host_everything_is_written_before_anything_is_started() -> 
 
     kinds = [type(s).__name__ for s in steps]
 
-    assert kinds == ["WriteFile", "WriteFile", "WriteFile", "Reload", "Start", "Enable", "Enable", "Keep"]
+    assert kinds == ["WriteFile", "WriteFile", "WriteFile", "Reload", "Start", "Reach", "Enable", "Enable", "Keep"]
 
 
 def test_deploying_the_same_thing_twice_leaves_nothing_to_do() -> None:
@@ -187,7 +190,7 @@ def test_a_port_that_is_bound_without_a_listener_is_refused() -> None:
     assert len(plan.refusals(release(instance()), view)) == 1
 
 
-def test_teardown_stops_router_first_and_prefill_last() -> None:
+def test_teardown_stops_router_first_prefill_after_decode_and_the_target_last() -> None:
     roles = (Role.PREFILL, Role.DECODE, Role.ROUTER)
     instances = tuple(instance("d", role=r, port=30001 + n) for n, r in enumerate(roles))
     there = done(HostView(), plan.deploy(release(*instances), HostView()))
@@ -195,7 +198,7 @@ def test_teardown_stops_router_first_and_prefill_last() -> None:
     steps = plan.teardown(instances, there, purge=False)
 
     stops = [s.unit for s in steps if isinstance(s, Stop)]
-    assert stops == ["dsv4-router.service", "dsv4-decode.service", "dsv4-prefill.service"]
+    assert stops == ["dsv4-router.service", "dsv4-decode.service", "dsv4-prefill.service", "dsv4.target"]
 
 
 def test_teardown_stops_units_of_ours_that_no_release_knows() -> None:
