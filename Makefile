@@ -36,7 +36,7 @@ clean: ## remove what the targets made
 	@.ci/prepare dev
 
 # Not made where the router cannot be installed: then its tests are skipped.
-build/router/.ready: .ci/prepare | .venv/.dev
+build/router/.ready: .ci/prepare
 	@.ci/prepare router
 
 build/real/.ready: tests/real/setup/setup.sh
