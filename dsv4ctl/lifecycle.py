@@ -53,7 +53,13 @@ def prepare(host: Host, spec: HostSpec, *, evict: tuple[int, ...] = ()) -> Plan:
         view=view,
         steps=plan.deploy(want, view, found),
         refusals=(*(preflight.refusals(spec, machine) if starting else ()), *plan.refusals(want, view, found)),
-        warnings=(*config.warnings(spec), *want.notes, *_objections(want, view), *memory.warnings()),
+        warnings=(
+            *config.warnings(spec),
+            *want.notes,
+            *_objections(want, view),
+            *preflight.misses(want.instances),
+            *memory.warnings(),
+        ),
         memory=memory,
     )
 

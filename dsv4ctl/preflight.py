@@ -2,12 +2,12 @@
 
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dsv4ctl import child
+from dsv4ctl import child, needs
 from dsv4ctl.engine import sglang
-from dsv4ctl.model import HostSpec, Machine
+from dsv4ctl.model import HostSpec, Instance, Machine
 from dsv4ctl.problems import BadConfig, CannotRun, EngineMissing, Problem
 
 LOOK_TIMEOUT_S = 30.0
@@ -16,6 +16,12 @@ LOOK_TIMEOUT_S = 30.0
 def refusals(spec: HostSpec, machine: Machine) -> tuple[Problem, ...]:
     """Why engines of `spec` would not get as far as loading; everything at once."""
     return (*_model(spec), *_user(spec, machine), *_key(spec))
+
+
+def misses(instances: Iterable[Instance]) -> tuple[str, ...]:
+    """What engines on GPUs may yet miss, said before their model is loaded; each thing once."""
+    said = (words for one in instances if one.gpus for words in needs.missing_tools(dict(one.environment)))
+    return tuple(dict.fromkeys(said))
 
 
 def _model(spec: HostSpec) -> Iterator[Problem]:
@@ -36,8 +42,12 @@ def _user(spec: HostSpec, machine: Machine) -> Iterator[Problem]:
     except KeyError:
         yield BadConfig((f"cannot deploy: this host has no user {spec.user}",), hint="useradd --system " + spec.user)
         return
-    needs = (("run", "-x", machine.supervisor[0]), ("run", "-x", spec.engine.python), ("read", "-r", spec.engine.model))
-    for verb, test, path in needs:
+    wanted = (
+        ("run", "-x", machine.supervisor[0]),
+        ("run", "-x", spec.engine.python),
+        ("read", "-r", spec.engine.model),
+    )
+    for verb, test, path in wanted:
         if path and Path(path).exists() and not _may(user, test, path):
             yield EngineMissing(
                 f"cannot deploy: user {spec.user} may not {verb} {path}",

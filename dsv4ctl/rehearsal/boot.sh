@@ -87,7 +87,7 @@ ln -s ../systemd-journald.service "$units/sysinit.target.wants/"
 for unit in systemd-journald.socket systemd-journald-dev-log.socket dbus.socket; do
   ln -s "../$unit" "$units/sockets.target.wants/"
 done
-printf '[Journal]\nStorage=volatile\nRuntimeMaxUse=64M\nReadKMsg=no\nAudit=no\n' >etc/systemd/journald.conf
+printf '[Journal]\nStorage=volatile\nRuntimeMaxUse=256M\nReadKMsg=no\nAudit=no\n' >etc/systemd/journald.conf
 tr -d - </proc/sys/kernel/random/uuid >etc/machine-id
 echo dsv4ctl-rehearsal >etc/hostname
 

@@ -60,6 +60,8 @@ def install(folder: Path, *, base_python: str) -> Path:
         (programs / name).unlink(missing_ok=True)
         (programs / name).symlink_to(base if name == "python" else "python")
     _write_script(programs / "sglang", programs / "python")
+    # It comes with FlashInfer; the stand-in compiles nothing.
+    _write_script(programs / "ninja", programs / "python", "print('1.13.0')")
     home = Path(base).parent
     (folder / "pyvenv.cfg").write_text(
         f"home = {home}\ninclude-system-site-packages = false\nversion = {version}\n", encoding="utf-8"
@@ -67,8 +69,8 @@ def install(folder: Path, *, base_python: str) -> Path:
     return programs / "python"
 
 
-def _write_script(path: Path, python: Path) -> None:
-    path.write_text(f"#!{python}\nfrom sglang.cli.main import main\n\nmain()\n", encoding="utf-8")
+def _write_script(path: Path, python: Path, code: str = "from sglang.cli.main import main\n\nmain()") -> None:
+    path.write_text(f"#!{python}\n{code}\n", encoding="utf-8")
     path.chmod(0o755)
 
 

@@ -15,6 +15,7 @@ venv = "{ENGINE}"
 model = "{MODEL}"
 """
 
+NVCC = "#!/bin/sh\necho 'a stand-in for the CUDA compiler: it compiles nothing' >&2\nexit 1\n"
 
 # Run inside, for an environment holds its own path.
 FURNISH = f"""
@@ -30,4 +31,5 @@ def install(machine: Machine) -> None:
     """Furnish a machine. Raises CannotRun when a part cannot be put in its place."""
     gpus.install(machine)
     machine.run((sys.executable, "-P", "-c", FURNISH), timeout_s=30)
+    machine.write("/usr/local/cuda/bin/nvcc", NVCC, mode=0o755)
     machine.write("/etc/dsv4ctl/config.toml", CONFIG)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4ctl import child, sockets
+from dsv4ctl import child, needs, sockets
 from dsv4ctl.model import Instance, SuperviseExit
 from dsv4ctl.problems import CannotRun, Problem
 from dsv4ctl.supervise import gpugate, look
@@ -21,17 +21,20 @@ CREDENTIAL = "api-key"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The gate is open. `key` is the engine's API key, '' when it has none."""
+    """The gate is open. `key` is the engine's API key, '' when it has none; `notes` is what may yet be missed."""
 
     key: str
+    notes: tuple[str, ...] = ()
 
 
 def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Occupied | Failed:
     """Look at everything a start needs; the first thing that is wrong closes the gate. Occupied: it is to be waited."""
     key = read_key(instance, environment)
     refusals = (_ports(instance), _engine(instance.argv, environment), _model(instance.model), key)
-    wrong = next((found for found in refusals if isinstance(found, Failed)), None)
-    return wrong or gpugate.check(instance) or Admitted(str(key))
+    if closed := next((found for found in refusals if isinstance(found, Failed)), None) or gpugate.check(instance):
+        return closed
+    tools = needs.missing_tools(environment) if instance.gpus else ()
+    return Admitted(str(key), (*tools, *needs.closed_folders(environment)))
 
 
 def read_key(instance: Instance, environment: Mapping[str, str]) -> str | Failed:

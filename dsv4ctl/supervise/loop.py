@@ -48,8 +48,10 @@ def supervise(
             return SuperviseExit.OK
         case Failed() as failed:
             return _refused(voice, failed)
-        case Admitted(key):
+        case Admitted(key, notes):
             voice.hide(key)
+            for note in notes:
+                journal.note(note)
     try:
         _write_secrets(instance, key)
         child = engine.start(instance.argv, engine.environment(environment))

@@ -41,6 +41,7 @@ SINCE = {
     "StateDirectory": 235,
     "PrivateMounts": 239,
     "LogRateLimitIntervalSec": 240,
+    "LogRateLimitBurst": 240,
     "ProtectHostname": 242,
     "RestrictSUIDSGID": 242,
     "NUMAMask": 243,
