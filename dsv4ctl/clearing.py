@@ -10,8 +10,8 @@ from dsv4ctl.free import Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import GpuView, HostView, Instance
-from dsv4ctl.plan import Step
 from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem
+from dsv4ctl.steps import Step
 
 # A tree that its starter brings back, or that forks while it is ended, is ended again; more often it is no accident.
 ROUNDS = 20

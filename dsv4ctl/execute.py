@@ -8,21 +8,9 @@ from dsv4ctl import ending, record, settle, shm, sockets, standing, store, syste
 from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
-from dsv4ctl.plan import (
-    DOWN,
-    Disable,
-    Enable,
-    Keep,
-    Reach,
-    Reload,
-    RemoveFile,
-    ResetFailed,
-    Start,
-    Step,
-    Stop,
-    WriteFile,
-)
+from dsv4ctl.plan import DOWN
 from dsv4ctl.problems import NotReady, Problem
+from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 
 # One `systemctl show` takes 7-9 ms. Near the end of a start looks are so close that readiness is found at once; before
 # that, for up to an hour, they must not cost the engine a part of a core.

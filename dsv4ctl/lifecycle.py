@@ -11,8 +11,8 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, Release
-from dsv4ctl.plan import Start, Step
 from dsv4ctl.problems import BadConfig, Problem
+from dsv4ctl.steps import Start, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import click
 from dsv4ctl import screen
 from dsv4ctl.execute import Doing, Said, Seen, Tell, Waits, Warns
 from dsv4ctl.free import AwaitGpus, EndTree
-from dsv4ctl.plan import Start, Step, Stop
+from dsv4ctl.steps import Start, Step, Stop
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -44,7 +44,7 @@ def show(plan: "Plan", *, as_json: bool) -> int:
 
 def _json(plan: "Plan") -> dict[str, object]:
     from dsv4ctl import memory_screen, screen
-    from dsv4ctl.plan import RemoveFile, WriteFile
+    from dsv4ctl.steps import RemoveFile, WriteFile
 
     return {
         "digest": plan.release.digest,

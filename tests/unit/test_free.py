@@ -6,8 +6,8 @@ from dsv4ctl import free, plan
 from dsv4ctl.blame import Segment, blame
 from dsv4ctl.free import AwaitGpus, EndTree, Found, RemoveSegment
 from dsv4ctl.model import Gpu, GpuView, HostView, Instance, PortView
-from dsv4ctl.plan import Start
 from dsv4ctl.problems import ForeignHolder, GpuProblem, PortTaken
+from dsv4ctl.steps import Start
 from tests.unit.blame.forests import UUID, ask, holds, listens, process, scene
 from tests.unit.test_plan import instance, release
 

@@ -22,7 +22,7 @@ from dsv4ctl.model import (
     Role,
     Unit,
 )
-from dsv4ctl.plan import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
+from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 
 SERVER = "dsv4-server.service"
 

@@ -6,8 +6,8 @@ import pytest
 
 from dsv4ctl import screen
 from dsv4ctl.findings import Check, Row, Status
-from dsv4ctl.plan import RemoveFile, Stop, WriteFile
 from dsv4ctl.report import parse_loads
+from dsv4ctl.steps import RemoveFile, Stop, WriteFile
 
 ROW = Row(
     unit="dsv4-server.service",

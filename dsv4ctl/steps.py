@@ -1,0 +1,94 @@
+"""What is to be done to a host, as data: a step says what, and why. Pure."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dsv4ctl.free import FreeStep
+from dsv4ctl.model import Instance, Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFile:
+    """Write a file whole. `before` is the text it replaces, None when there is none."""
+
+    path: str
+    text: str
+    before: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """Remove a file that deploy once wrote."""
+
+    path: str
+    before: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reload:
+    """Have systemd read the unit files again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetFailed:
+    """Clear a unit's failed state and its start counter: an operator's start is not refused for old failures."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop a unit through systemd: drain, TERM, KILL, and wait for it."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start an instance's unit, or follow the start that is under way, until it is proved."""
+
+    instance: Instance
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Start the target over all instances, so that it is active while they are and stops when they are to."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enable:
+    """Have the host start the unit at boot."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disable:
+    """Have the host no longer start the unit at boot."""
+
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Keep the release under the next number."""
+
+    release: Release
+    reason: str
+
+
+Step: TypeAlias = (
+    WriteFile | RemoveFile | Reload | ResetFailed | Stop | Start | Reach | Enable | Disable | Keep | FreeStep
+)
