@@ -18,7 +18,10 @@ CHECKS = {
 }
 
 # What a framework calls by name: click, http.server, argparse, io, ctypes.
-CALLED_BY_OTHERS = "list_commands,get_command,format_commands,resolve_command,readinto,readable,makefile,do_*,log_*,handle*,version_string"
+CALLED_BY_OTHERS = (
+    "list_commands,get_command,format_commands,resolve_command,readinto,readable,makefile,do_*,log_*,handle*,"
+    "version_string"
+)
 
 
 @pytest.mark.parametrize("claim", CHECKS)
