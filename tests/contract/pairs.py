@@ -24,7 +24,7 @@ ROUTER_FLAGS = (
     "--health-check-endpoint /ready --health-check-interval-secs 1 --health-check-timeout-secs 3 "
     "--health-failure-threshold 2 --health-success-threshold 1 --policy round_robin"
 )
-QUICK = {"import_s": 0.0, "load_s": 0.3, "warmup_s": 0.1, "drain_poll_s": 0.2}
+QUICK = {"import_s": 0.0, "load_s": 0.3, "warmup_s": 0.1, "drain_poll_s": 0.2, "token_s": 0.02}
 
 
 @dataclass(slots=True, kw_only=True)
