@@ -88,6 +88,14 @@ def read(pid: int) -> Process | None:
     )
 
 
+def is_dumping_core(pid: int) -> bool:
+    """Whether the process has crashed and is still there because its core file is being written."""
+    try:
+        return "\nCoreDumping:\t1\n" in (PROC / str(pid) / "status").read_text(errors="replace")
+    except GONE:
+        return False
+
+
 def environment(pid: int) -> dict[str, str]:
     """The environment a process was started with; {} when it went, is hidden, or wiped it as SGLang's workers do."""
     try:

@@ -57,6 +57,7 @@ def _sum(ranks: list[dict[str, object]], key: str) -> int | None:
 def _row(host: Host, instance: Instance, unit: Unit) -> Row:
     state = execute.run_state(host, instance.name)
     stands = standing.of(unit, state)
+    remarks = tuple(_remarks(instance, unit))
     up = unit.active is ActiveState.ACTIVE
     health, load = _asked(instance, unit) if up else (_unasked(state, unit), Load())
     return Row(
@@ -76,7 +77,7 @@ def _row(host: Host, instance: Instance, unit: Unit) -> Row:
         gpu_used_bytes=None,
         restarts=unit.restarts,
         words=_words(stands),
-        notes=tuple(_drift(instance, unit)),
+        notes=remarks,
         memory=_memory(host, instance) if up else "",
     )
 
@@ -96,7 +97,7 @@ def _context(instance: Instance, state: RunState | None) -> int | None:
     return said or instance.context_length
 
 
-def _drift(instance: Instance, unit: Unit) -> Iterable[str]:
+def _remarks(instance: Instance, unit: Unit) -> Iterable[str]:
     if unit.main_pid and (runs := procs.environment(unit.main_pid).get("DSV4CTL_RELEASE")) != instance.digest:
         yield f"{unit.name} still runs {runs or 'an unknown release'}, its files say {instance.digest}: dsv4ctl deploy"
     if unit.needs_reload:
@@ -104,6 +105,11 @@ def _drift(instance: Instance, unit: Unit) -> Iterable[str]:
     for drop_in in unit.drop_ins:
         yield f"{unit.name} is changed by {drop_in}"
     yield from observe.objections(unit)
+    for process in filter(None, map(procs.read, filter(procs.is_dumping_core, procs.cgroup_pids(unit.cgroup)))):
+        yield (
+            f"pid {process.pid} ({process.comm}) of {unit.name} has crashed and writes its core file; nothing goes on "
+            "before that is done (LimitCORE=0 would spare it)"
+        )
 
 
 def _unasked(state: RunState | None, unit: Unit) -> str:

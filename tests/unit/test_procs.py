@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -364,3 +365,31 @@ def test_the_unit_of_a_cgroup_is_its_last_service_or_scope(cgroup: str, unit: st
 )
 def test_a_cgroup_lies_within_itself_and_its_parents_by_whole_components(cgroup: str, outer: str, inside: bool) -> None:  # noqa: FBT001
     assert procs.within(cgroup, outer) is inside
+
+
+CRASH = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+heap = b"x" * (512 << 20)
+print("up", flush=True)
+os.abort()
+"""
+
+
+def test_a_process_that_writes_its_core_file_is_told_from_one_that_runs(tmp_path: Path) -> None:
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    if "/" in pattern or "|" in pattern:
+        pytest.skip(f"this kernel sends core files elsewhere: {pattern}")
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if hard not in (resource.RLIM_INFINITY, -1):
+        pytest.skip("core files are limited here")
+    assert not procs.is_dumping_core(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", CRASH], cwd=tmp_path, stdout=subprocess.PIPE) as crashing:
+        seen = False
+        while crashing.poll() is None:
+            seen = seen or procs.is_dumping_core(crashing.pid)
+
+    assert seen
+    assert not procs.is_dumping_core(crashing.pid)
+    for core in tmp_path.glob("core*"):
+        core.unlink()
