@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dsv4ctl import execute, free, gone, gpus, inquiry, observe, plan, trees
+from dsv4ctl import execute, free, gone, gpus, inquiry, installed, observe, plan, trees
 from dsv4ctl.execute import Tell
 from dsv4ctl.findings import Check
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import GpuView, HostView, Instance
+from dsv4ctl.names import INSTANCE_FOLDER, UNIT_FOLDER
 from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem
 from dsv4ctl.steps import Step
 
@@ -64,8 +65,8 @@ class Teardown:
 
 def prepare(host: Host, aim: Aim) -> Clearing:
     """Look at the host and plan the teardown; changes nothing. Raises Problem for a mode, GPU or pid that is none."""
-    installed = observe.installed(host)
-    chosen = _chosen(host, installed, aim)
+    here = installed.instances(host)
+    chosen = _chosen(host, here, aim)
     view = _narrowed(observe.host(host, None), chosen) if aim.is_narrow else observe.host(host, None)
     seen = gpus.read() if aim.gpus or aim.strays or any(i.gpus for i in chosen) else GpuView()
     wanted = _wanted(chosen, view, aim, seen)
@@ -117,7 +118,7 @@ def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...]) -> Clea
 
 
 def _installed_ports(host: Host) -> tuple[int, ...]:
-    return tuple(port for instance in observe.installed(host) for _, port in instance.ports)
+    return tuple(port for instance in installed.instances(host) for _, port in instance.ports)
 
 
 def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Found:
@@ -157,8 +158,8 @@ def _require_mode(host: Host, mode: str) -> None:
 def _narrowed(view: HostView, chosen: tuple[Instance, ...]) -> HostView:
     """The part of the view that belongs to some instances."""
     units = {instance.unit for instance in chosen}
-    files = {f"{plan.UNIT_FOLDER}/{unit}" for unit in units}
-    files |= {f"{plan.INSTANCE_FOLDER}{i.name}-{i.digest}.json" for i in chosen}
+    files = {f"{UNIT_FOLDER}/{unit}" for unit in units}
+    files |= {f"{INSTANCE_FOLDER}/{i.name}-{i.digest}.json" for i in chosen}
     return replace(
         view,
         units={name: unit for name, unit in view.units.items() if name in units},

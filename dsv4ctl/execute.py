@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from dsv4ctl import ending, record, settle, shm, sockets, standing, store, systemd
+from dsv4ctl import ending, installed, settle, shm, sockets, standing, store, systemd
 from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
+from dsv4ctl.names import instance_of
 from dsv4ctl.plan import DOWN
-from dsv4ctl.problems import NotReady, Problem
+from dsv4ctl.problems import NotReady
 from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 
 # One `systemctl show` takes 7-9 ms. Near the end of a start looks are so close that readiness is found at once; before
@@ -98,24 +99,11 @@ def _ending_words(now: ending.Ending) -> str:
     return f"{'killed' if now.killed else 'told to end'}, {len(now.left)} left: pid {pids}" if now.left else "gone"
 
 
-def name_of(unit: str) -> str:
-    """The instance's name in its unit's name: `dsv4-decode.service` -> `decode`."""
-    return unit.removeprefix("dsv4-").removesuffix(".service")
-
-
-def run_state(host: Host, name: str) -> RunState | None:
-    """What the instance's supervisor last said; None when it never ran since boot or its file cannot be read."""
-    try:
-        return record.load_state((host.paths.run_folder(name) / "state.json").read_text())
-    except (OSError, Problem):
-        return None
-
-
 def _stop(host: Host, unit: str, tell: Tell) -> None:
     """Have systemd stop the unit and follow it down. Its TimeoutStopSec bounds this; no second timer runs here."""
     systemd.stop(unit, block=False)
     while (seen := systemd.show((unit,))[unit]).active not in DOWN:
-        tell(Seen(seen, run_state(host, name_of(unit))))
+        tell(Seen(seen, installed.run_state(host, instance_of(unit))))
         host.clock.sleep(LOOK_CLOSELY_S if seen.main_pid == 0 else LOOK_EVERY_S / 2)
 
 
@@ -128,7 +116,7 @@ def _start(host: Host, instance: Instance, tell: Tell) -> None:
     systemd.start(instance.unit, block=False)
     while True:
         unit = systemd.show((instance.unit,))[instance.unit]
-        state = _fresh(run_state(host, instance.name), instance, since)
+        state = _fresh(installed.run_state(host, instance.name), instance, since)
         tell(Seen(unit, state))
         if unit.active is ActiveState.ACTIVE:
             return

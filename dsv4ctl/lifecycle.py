@@ -3,7 +3,20 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dsv4ctl import config, execute, foresight, inquiry, marking, modes, observe, plan, preflight, proof, release
+from dsv4ctl import (
+    config,
+    execute,
+    foresight,
+    inquiry,
+    installed,
+    marking,
+    modes,
+    observe,
+    plan,
+    preflight,
+    proof,
+    release,
+)
 from dsv4ctl.execute import Tell, Warns
 from dsv4ctl.findings import Proof
 from dsv4ctl.free import Found
@@ -11,6 +24,7 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, Release
+from dsv4ctl.names import UNIT_FOLDER
 from dsv4ctl.problems import BadConfig, Problem
 from dsv4ctl.steps import Start, Step
 
@@ -69,7 +83,7 @@ def _objections(want: Release, view: HostView) -> Iterator[str]:
     texts = {file.path: file.text for file in want.files}
     for instance in want.instances:
         if (unit := view.units.get(instance.unit)) and unit.drop_ins:
-            yield from observe.objections(unit, texts[f"{plan.UNIT_FOLDER}/{unit.name}"])
+            yield from installed.objections(unit, texts[f"{UNIT_FOLDER}/{unit.name}"])
 
 
 def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = ()) -> tuple[Plan, tuple[Proof, ...]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dsv4ctl import observe, systemd
+from dsv4ctl import installed, systemd
 from dsv4ctl.host import Host
 from dsv4ctl.problems import Problem
 
@@ -19,7 +19,7 @@ def lines(host: Host, name: str, *, lines: int, follow: bool) -> Iterator[str]:
 
 
 def _unit(host: Host, name: str) -> str:
-    units = {i.name: i.unit for i in observe.installed(host)}
+    units = {i.name: i.unit for i in installed.instances(host)}
     wanted = name.removeprefix("dsv4-").removesuffix(".service")
     if wanted in units:
         return units[wanted]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from dsv4ctl import execute, measurements, probe, proof
+from dsv4ctl import installed, measurements, probe, proof
 from dsv4ctl.foresight import key_of
 from dsv4ctl.host import Host
 from dsv4ctl.memory import marks
@@ -32,7 +32,7 @@ def after(host: Host, instances: Iterable[Instance], forecast: Forecast) -> tupl
 
 
 def _capacity(host: Host, instance: Instance) -> Capacity | None:
-    state = execute.run_state(host, instance.name)
+    state = installed.run_state(host, instance.name)
     return state.capacity if state is not None and state.digest == instance.digest else None
 
 

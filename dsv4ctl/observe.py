@@ -1,12 +1,11 @@
 """Host -> values: what this machine is and what runs on it now. Changes nothing."""
 
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import dsv4ctl
-from dsv4ctl import builds, discover, gpus, procs, record, resources, sockets, systemd, topology, unitfile
+from dsv4ctl import builds, discover, gpus, installed, procs, resources, sockets, systemd, topology
 from dsv4ctl.child import run
 from dsv4ctl.host import Host
 from dsv4ctl.model import (
@@ -22,12 +21,10 @@ from dsv4ctl.model import (
     Role,
     Unit,
 )
-from dsv4ctl.plan import SLICE, TARGET, UNIT_FOLDER
+from dsv4ctl.names import SERVICES, SLICE, TARGET
 from dsv4ctl.problems import CannotRun, EngineMissing
 from dsv4ctl.release import Texts
 
-UNITS = "dsv4-*.service"
-_INSTANCE_FILE = re.compile(r"/var/lib/dsv4ctl/instances/[\w.-]+\.json")
 # One short program tells the version and where it is installed, without importing torch.
 _WHICH = (
     "import importlib.metadata as m, pathlib as p; d = m.distribution('sglang'); f = p.Path(str(d.locate_file(''))); "
@@ -99,11 +96,11 @@ def engine_key(build: EngineBuild) -> str:
 def host(host: Host, release: Release | None) -> HostView:
     """What is installed and running of ours, and the ports that `release` needs. `release` None: what is there only."""
     wanted = tuple(i.unit for i in release.instances) if release else ()
-    units = {u.name: u for u in systemd.show((UNITS, TARGET, *wanted, *_unit_files(host))).values()}
+    units = {u.name: u for u in systemd.show((SERVICES, TARGET, *wanted, *installed.services(host))).values()}
     current = host.store.current()
     return HostView(
         units=units,
-        files=files(host, release),
+        files=installed.files(host, frozenset(f.path for f in release.files) if release else frozenset()),
         running={name: digest for name, unit in units.items() if (digest := _running_digest(unit))},
         ports=ports(release.instances) if release else {},
         current=current[1].digest if current else "",
@@ -114,39 +111,6 @@ def ports(instances: Iterable[Instance]) -> dict[int, PortView]:
     """Every port of the instances, with its holders. The rendezvous listens on all addresses whatever the host is."""
     hosts = {port: ("" if job == "rendezvous" else i.host) for i in instances for job, port in i.ports}
     return {port: sockets.view(host or "0.0.0.0", port) for port, host in hosts.items()}  # noqa: S104 - looked at, not bound
-
-
-def installed(host: Host) -> tuple[Instance, ...]:
-    """The instances whose unit files are on this host, read from the files that those units name: the truth even where
-    the kept releases are gone. Their argv stands in the unit only and is left empty here."""
-    found = []
-    for name in _unit_files(host):
-        text = (host.paths.units / name).read_text()
-        match = _INSTANCE_FILE.search(text)
-        if match and (path := host.paths.under(match.group())).exists():
-            found.append(record.load_instance(path.read_text(), ()))
-    return tuple(found)
-
-
-def files(host: Host, release: Release | None) -> dict[str, str]:
-    """Our files on this host: those of `release`, and every unit file and instance file of ours besides."""
-    names = {f"{UNIT_FOLDER}/{name}" for name in (*_unit_files(host), TARGET, SLICE)}
-    names |= {f"/var/lib/dsv4ctl/instances/{p.name}" for p in sorted(host.paths.instances.glob("*.json"))}
-    names |= {f.path for f in release.files} if release else set()
-    there = {name: host.paths.under(name) for name in sorted(names)}
-    return {name: path.read_text() for name, path in there.items() if path.is_file()}
-
-
-def objections(unit: Unit, text: str | None = None) -> tuple[str, ...]:
-    """What our lint says of a unit with its drop-ins, which `systemd-analyze verify` lets pass. `text`: the unit's own
-    text when it is about to be written; else what systemd has loaded is read."""
-    files = [Path(path) for path in (unit.fragment if text is None else "", *unit.drop_ins) if path]
-    texts = (*([text] if text is not None else []), *(path.read_text() for path in files if path.is_file()))
-    return tuple(f"{unit.name}: {found}" for found in (unitfile.lint(*texts) if texts else ()))
-
-
-def _unit_files(host: Host) -> tuple[str, ...]:
-    return tuple(sorted(p.name for p in host.paths.units.glob(UNITS)))
 
 
 def _running_digest(unit: Unit) -> str:

@@ -5,13 +5,9 @@ from collections.abc import Iterator
 from dsv4ctl import free
 from dsv4ctl.free import Found, FreeStep
 from dsv4ctl.model import ActiveState, HostView, Instance, LoadState, PortView, Release, Role, Unit
+from dsv4ctl.names import INSTANCE_FOLDER, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import PortTaken, Problem
 from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
-
-TARGET = "dsv4.target"
-SLICE = "dsv4.slice"
-UNIT_FOLDER = "/etc/systemd/system"
-INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances/"
 
 # The router stops first so that nothing new comes in; a prefill outlives the decode that pulls KV from it.
 STOP_ORDER = (Role.ROUTER, Role.SERVER, Role.DECODE, Role.PREFILL)

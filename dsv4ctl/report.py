@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from dsv4ctl import execute, gpus, measurements, observe, probe, procs, proof, standing, systemd
+from dsv4ctl import gpus, installed, measurements, probe, procs, proof, standing, systemd
 from dsv4ctl.findings import Row, Status
 from dsv4ctl.host import Host
 from dsv4ctl.memory import marks
@@ -26,7 +26,7 @@ class Load:
 
 def status(host: Host) -> Status:
     """Look at every installed instance. GPUs are read beside the engines, for NVML takes longest."""
-    instances = observe.installed(host)
+    instances = installed.instances(host)
     with ThreadPoolExecutor(max_workers=4) as pool:
         wants_gpus = any(i.gpus for i in instances)
         reading = pool.submit(gpus.read) if wants_gpus else None
@@ -55,7 +55,7 @@ def _sum(ranks: list[dict[str, object]], key: str) -> int | None:
 
 
 def _row(host: Host, instance: Instance, unit: Unit) -> Row:
-    state = execute.run_state(host, instance.name)
+    state = installed.run_state(host, instance.name)
     stands = standing.of(unit, state)
     remarks = tuple(_remarks(instance, unit))
     up = unit.active is ActiveState.ACTIVE
@@ -104,7 +104,7 @@ def _remarks(instance: Instance, unit: Unit) -> Iterable[str]:
         yield f"systemd has not read the changed {unit.name} yet: systemctl daemon-reload"
     for drop_in in unit.drop_ins:
         yield f"{unit.name} is changed by {drop_in}"
-    yield from observe.objections(unit)
+    yield from installed.objections(unit)
     for process in filter(None, map(procs.read, filter(procs.is_dumping_core, procs.cgroup_pids(unit.cgroup)))):
         yield (
             f"pid {process.pid} ({process.comm}) of {unit.name} has crashed and writes its core file; nothing goes on "

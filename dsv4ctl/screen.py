@@ -8,7 +8,7 @@ from dsv4ctl.blame import words
 from dsv4ctl.findings import Check, Proof, Row, Status
 from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.model import Phase, RunState, Unit
-from dsv4ctl.plan import INSTANCE_FOLDER
+from dsv4ctl.names import INSTANCE_FOLDER
 from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 
 GIB = 1024**3

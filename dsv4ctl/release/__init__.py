@@ -8,12 +8,11 @@ from typing import TypeAlias
 from dsv4ctl import modes, placement, record, unitfile
 from dsv4ctl.engine import router, sglang
 from dsv4ctl.model import HostSpec, Instance, Machine, Release, RenderedFile, Role
-from dsv4ctl.plan import SLICE, TARGET, UNIT_FOLDER
+from dsv4ctl.names import INSTANCE_FOLDER, SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import BadConfig, EngineMissing, GpuProblem, Problem
 from dsv4ctl.release import place, unit
 from dsv4ctl.release.place import Place
 
-INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances"
 # Module that hands KV over -> the package that brings it.
 PACKAGES = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine"}
 

@@ -1,0 +1,12 @@
+"""Names and places of ours on a host, as systemd and the releases know them. Pure."""
+
+TARGET = "dsv4.target"
+SLICE = "dsv4.slice"
+SERVICES = "dsv4-*.service"
+UNIT_FOLDER = "/etc/systemd/system"
+INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances"
+
+
+def instance_of(unit: str) -> str:
+    """The instance's name in its unit's name: `dsv4-decode.service` -> `decode`."""
+    return unit.removeprefix("dsv4-").removesuffix(".service")
