@@ -22,7 +22,7 @@ ALL_RANKS = "prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_r
 APART = 8_100
 ROUTER_FLAGS = (
     "--health-check-endpoint /ready --health-check-interval-secs 1 --health-check-timeout-secs 3 "
-    "--health-failure-threshold 2 --health-success-threshold 1 --policy round_robin"
+    "--health-failure-threshold 2 --health-success-threshold 1 --policy round_robin --disable-circuit-breaker"
 )
 QUICK = {"import_s": 0.0, "load_s": 0.3, "warmup_s": 0.1, "drain_poll_s": 0.2, "token_s": 0.02}
 
