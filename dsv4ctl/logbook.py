@@ -5,17 +5,16 @@ from collections.abc import Iterator
 from dsv4ctl import installed, systemd
 from dsv4ctl.host import Host
 from dsv4ctl.problems import Problem
+from dsv4ctl.systemd import Entry
 
 
-def lines(host: Host, name: str, *, lines: int, follow: bool) -> Iterator[str]:
-    """The last `lines` of the named instance's log, and with `follow` what comes after, each with its time.
+def entries(host: Host, name: str, *, lines: int, follow: bool) -> Iterator[Entry]:
+    """The last `lines` of the named instance's log, and with `follow` what comes after.
 
     An empty name means the only instance there is. Raises Problem when there is no such instance, or several.
     """
     unit = _unit(host, name)
-    entries = systemd.follow_journal(unit, lines=lines) if follow else systemd.journal(unit, lines=lines)
-    for entry in entries:
-        yield f"{entry.clock()} {entry.identifier}[{entry.pid}]: {entry.message}"
+    yield from systemd.follow_journal(unit, lines=lines) if follow else systemd.journal(unit, lines=lines)
 
 
 def _unit(host: Host, name: str) -> str:

@@ -1,6 +1,8 @@
 """`dsv4ctl init`."""
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -13,7 +15,8 @@ from dsv4ctl.problems import Problem
 @root_option
 @click.option("--yes", is_flag=True, help="Write it without asking.")
 @click.option("--print", "--dry-run", "print_only", is_flag=True, help="Print the config and write nothing.")
-def command(root: Path, yes: bool, print_only: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print what was found and chosen as JSON and write nothing.")
+def command(root: Path, yes: bool, print_only: bool, as_json: bool) -> int:
     """Look for engine environments, DeepSeek-V4 checkpoints and GPUs, and write a config with what was chosen and why.
 
     A config that is there already is never overwritten.
@@ -21,12 +24,15 @@ def command(root: Path, yes: bool, print_only: bool) -> int:
     from dsv4ctl import discover, found, store
 
     path = store.Paths(root).config
-    if not print_only:
+    if not (print_only or as_json):
         _require_none(path)
     seen = discover.here()
     choice = found.choose(seen)
-    click.echo("\n".join(found.lines(seen, choice)), err=True)
     text = found.config_text(choice)
+    if as_json:
+        click.echo(json.dumps({"found": asdict(seen), "choice": asdict(choice), "config": text}))
+        return 0
+    click.echo("\n".join(found.lines(seen, choice)), err=True)
     if print_only:
         click.echo(text, nl=False)
         return 0

@@ -1,5 +1,7 @@
 """`dsv4ctl logs`."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -12,11 +14,13 @@ from dsv4ctl.cli.options import root_option
 @root_option
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until Ctrl-C.")
 @click.option("-n", "--lines", default=50, show_default=True, help="How many lines of the past.")
-def command(instance: str, root: Path, follow: bool, lines: int) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def command(instance: str, root: Path, follow: bool, lines: int, as_json: bool) -> int:
     """Show the log of INSTANCE (server, …), or of the only one there is."""
     from dsv4ctl import logbook
     from dsv4ctl.host import Host
 
-    for line in logbook.lines(Host.real(root), instance, lines=lines, follow=follow):
-        click.echo(line)
+    for entry in logbook.entries(Host.real(root), instance, lines=lines, follow=follow):
+        shown = f"{entry.clock()} {entry.identifier}[{entry.pid}]: {entry.message}"
+        click.echo(json.dumps(asdict(entry)) if as_json else shown)
     return 0

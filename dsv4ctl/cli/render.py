@@ -1,5 +1,6 @@
 """`dsv4ctl render`."""
 
+import json
 from pathlib import Path
 
 import click
@@ -14,11 +15,15 @@ from dsv4ctl.cli.options import Asked, spec_options
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the files below this folder instead of printing.",
 )
-def command(asked: Asked, out: Path | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print path -> text as JSON.")
+def command(asked: Asked, out: Path | None, as_json: bool) -> int:
     """Print the files that deploy would install, or write them below a folder; nothing is installed or started."""
     from dsv4ctl import lifecycle, store
 
     made = lifecycle.render(asked.host(), asked.spec())
+    if as_json:
+        click.echo(json.dumps({file.path: file.text for file in made.files}))
+        return 0
     for file in made.files:
         if out is None:
             click.echo(f"# {file.path}\n{file.text}")
