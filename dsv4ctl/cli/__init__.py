@@ -2,8 +2,6 @@
 
 import os
 import sys
-import tempfile
-import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -116,6 +114,9 @@ def say(problem: Problem) -> None:
 
 
 def _bug() -> int:
+    import tempfile
+    import traceback
+
     with tempfile.NamedTemporaryFile("w", prefix="dsv4ctl-bug-", suffix=".txt", delete=False) as file:
         file.write(traceback.format_exc())
     last = traceback.format_exc().strip().splitlines()[-1]

