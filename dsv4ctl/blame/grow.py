@@ -75,7 +75,7 @@ def root_of(links: Links, holder: Process) -> Process:
 
 def _leads(links: Links, parent: Process, child: Process) -> bool:
     return (
-        parent.pid not in links.guarded
+        not _stays_out(links, parent.pid, frozenset())
         and parent.uid == child.uid
         and links.is_engine(parent.pid)
         and child.session in (parent.session, child.pid)

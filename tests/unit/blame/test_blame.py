@@ -302,3 +302,10 @@ def test_a_worker_without_its_main_process_is_headless_and_a_main_process_that_o
     found = blame(there, ask(30001, gpus=[0, 4]))
 
     assert {tree.root.pid: tree.headless for tree in found.trees} == {1000: True, 1100: False}
+
+
+def test_a_parent_that_cannot_be_told_is_not_ended_as_the_root_of_its_child() -> None:
+    hidden, child = process(1000, 200, pid_namespace=0), process(1001, 1000)
+    there = scene(hidden, child, engines=[1000, 1001], listeners=(listens(30001, child),))
+
+    assert pids(blame(there, ask(30001))) == {1001}
