@@ -85,17 +85,32 @@ def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool) -> Teardown:
 
     Raises LeftOver when a process cannot be ended.
     """
+    host.require_live()
     with host.store.lock("teardown"):
         made = prepare(host, aim)
         known = trees.of(made.view)
         execute.carry_out(host, made.steps, tell)
         survivors = trees.end(host, known)
+        # A supervisor that was killed could not remove the file with the key.
+        for instance in made.instances:
+            host.paths.secrets(instance.name).unlink(missing_ok=True)
         found = _end_what_came_back(host, made, aim, tell)
         checks: tuple[Check, ...] = ()
         if verify or survivors:
             look = gone.Look(instances=made.instances, trees=known, wanted=made.wanted, limit_s=aim.limit_s)
-            checks = gone.checks(host, look, found, tell)
+            checks = (*gone.checks(host, look, found, tell), *_unknown(host, aim))
     return Teardown(steps=made.steps, checks=checks)
+
+
+def _unknown(host: Host, aim: Aim) -> tuple[Check, ...]:
+    """Units whose ports and GPUs nobody can tell any more: that nothing of them is left cannot be said."""
+    if aim.purge:
+        return ()
+    hint = "dsv4ctl deploy   writes it anew; dsv4ctl teardown --purge   removes it"
+    return tuple(
+        Check(what=f"ports and GPUs of {unit}", ok=False, words=f"cannot be told: {why}", hint=hint)
+        for unit, why in installed.faults(host).items()
+    )
 
 
 def judge(checks: Iterable[Check]) -> None:

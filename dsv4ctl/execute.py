@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from dsv4ctl import ending, installed, settle, shm, sockets, standing, store, systemd
+from dsv4ctl import ending, installed, proof, settle, shm, sockets, standing, store, systemd
 from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
 from dsv4ctl.names import instance_of
-from dsv4ctl.plan import DOWN
+from dsv4ctl.plan import DOWN, UP
 from dsv4ctl.problems import NotReady
 from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
 
@@ -102,7 +102,13 @@ def _ending_words(now: ending.Ending) -> str:
 def _stop(host: Host, unit: str, tell: Tell) -> None:
     """Have systemd stop the unit and follow it down. Its TimeoutStopSec bounds this; no second timer runs here."""
     systemd.stop(unit, block=False)
+    was_going = False
     while (seen := systemd.show((unit,))[unit]).active not in DOWN:
+        if was_going and seen.active in UP:
+            raise NotReady(
+                f"cannot stop {unit}: somebody starts it again meanwhile", hint=f"journalctl -u {unit} -n 50"
+            )
+        was_going = was_going or seen.active is ActiveState.DEACTIVATING
         tell(Seen(seen, installed.run_state(host, instance_of(unit))))
         host.clock.sleep(LOOK_CLOSELY_S if seen.main_pid == 0 else LOOK_EVERY_S / 2)
 
@@ -119,10 +125,20 @@ def _start(host: Host, instance: Instance, tell: Tell) -> None:
         state = _fresh(installed.run_state(host, instance.name), instance, since)
         tell(Seen(unit, state))
         if unit.active is ActiveState.ACTIVE:
+            _proved(host, instance, tell)
             return
         if _is_over(unit, before, host.clock.now() - began):
             _give_up(host, instance, (unit, state), tell)
         host.clock.sleep(_pace_s(state))
+
+
+def _proved(host: Host, instance: Instance, tell: Tell) -> None:
+    """Prove from outside what the supervisor proved from inside; one that cannot be proved is stopped, not kept."""
+    try:
+        proof.of(instance)
+    except NotReady:
+        _stop(host, instance.unit, tell)
+        raise
 
 
 def _fresh(state: RunState | None, instance: Instance, since: float) -> RunState | None:

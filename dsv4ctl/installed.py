@@ -9,7 +9,7 @@ from pathlib import Path
 from dsv4ctl import record, unitfile
 from dsv4ctl.host import Host
 from dsv4ctl.model import Instance, RunState, Unit
-from dsv4ctl.names import INSTANCE_FOLDER, SERVICES, SLICE, TARGET, UNIT_FOLDER
+from dsv4ctl.names import INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import Problem
 
 _INSTANCE_FILE = re.compile(re.escape(INSTANCE_FOLDER) + r"/[\w.-]+\.json")
@@ -17,32 +17,56 @@ _INSTANCE_FILE = re.compile(re.escape(INSTANCE_FOLDER) + r"/[\w.-]+\.json")
 
 def instances(host: Host) -> tuple[Instance, ...]:
     """The instances whose unit files are here. Their argv stands in the unit only and is left empty."""
-    found = []
-    for name in services(host):
-        match = _INSTANCE_FILE.search((host.paths.units / name).read_text())
-        if match and (path := host.paths.under(match.group())).exists():
-            found.append(record.load_instance(path.read_text(), ()))
-    return tuple(found)
+    return tuple(found for found in _described(host).values() if isinstance(found, Instance))
+
+
+def faults(host: Host) -> dict[str, str]:
+    """Unit -> why it cannot be told what it is for. Its ports and GPUs are unknown then; it can be stopped anyway."""
+    return {unit: found for unit, found in _described(host).items() if isinstance(found, str)}
+
+
+def _described(host: Host) -> dict[str, Instance | str]:
+    return {name: _instance(host, name) for name in services(host)}
+
+
+def _instance(host: Host, unit: str) -> Instance | str:
+    match = _INSTANCE_FILE.search(_text(host.paths.units / unit) or "")
+    if match is None:
+        return f"{host.paths.units / unit} names no file of ours"
+    path = host.paths.under(match.group())
+    try:
+        return record.load_instance(path.read_text(), ())
+    except (OSError, UnicodeDecodeError, Problem) as error:
+        return f"{path} cannot be read: {error}"
 
 
 def services(host: Host) -> tuple[str, ...]:
-    """The names of our service files."""
-    return tuple(sorted(p.name for p in host.paths.units.glob(SERVICES)))
+    """The names of the service files that we wrote: a name alone makes nothing ours."""
+    found = {path.name: _text(path) for path in host.paths.units.glob(SERVICES)}
+    return tuple(sorted(name for name, text in found.items() if text and MARKER in text))
+
+
+def _text(path: Path) -> str | None:
+    """The text of a file, whatever bytes somebody put into it; None when it is no file that can be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None
 
 
 def files(host: Host, besides: frozenset[str] = frozenset()) -> dict[str, str]:
     """Path -> text of every unit file and instance file of ours, and of those `besides` that are here."""
     names = {f"{UNIT_FOLDER}/{name}" for name in (*services(host), TARGET, SLICE)}
     names |= {f"{INSTANCE_FOLDER}/{p.name}" for p in host.paths.instances.glob("*.json")}
-    there = {name: host.paths.under(name) for name in sorted(names | besides)}
-    return {name: path.read_text() for name, path in there.items() if path.is_file()}
+    there = {name: _text(host.paths.under(name)) for name in sorted(names | besides)}
+    return {name: text for name, text in there.items() if text is not None}
 
 
 def run_state(host: Host, name: str) -> RunState | None:
     """What the instance's supervisor said last; None when it never ran since boot or its file cannot be read."""
     try:
         return record.load_state(host.paths.run_state(name).read_text())
-    except (OSError, Problem):
+    except (OSError, UnicodeDecodeError, Problem):
         return None
 
 
@@ -50,5 +74,5 @@ def objections(unit: Unit, text: str | None = None) -> tuple[str, ...]:
     """What our lint says of a unit with its drop-ins, which `systemd-analyze verify` lets pass. `text`: the unit's own
     text when it is about to be written; else what systemd has loaded is read."""
     files_ = [Path(path) for path in (unit.fragment if text is None else "", *unit.drop_ins) if path]
-    texts = (*([text] if text is not None else []), *(path.read_text() for path in files_ if path.is_file()))
+    texts = (*([text] if text is not None else []), *(read for path in files_ if (read := _text(path)) is not None))
     return tuple(f"{unit.name}: {found}" for found in (unitfile.lint(*texts) if texts else ()))

@@ -94,6 +94,7 @@ def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = (
     """
     if why := modes.unbuilt(spec.mode):
         raise BadConfig((f"cannot deploy: {why}",), hint="dsv4ctl render, dsv4ctl plan   show what it would be")
+    host.require_live()
     with host.store.lock("deploy"):
         made = prepare(host, spec, evict=evict)
         for warning in made.warnings:

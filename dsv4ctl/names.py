@@ -5,6 +5,8 @@ SLICE = "dsv4.slice"
 SERVICES = "dsv4-*.service"
 UNIT_FOLDER = "/etc/systemd/system"
 INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances"
+# A section that systemd skips, and that every unit of ours has.
+MARKER = "[X-Dsv4ctl]"
 
 
 def instance_of(unit: str) -> str:

@@ -95,13 +95,16 @@ def engine_key(build: EngineBuild) -> str:
 
 def host(host: Host, release: Release | None) -> HostView:
     """What is installed and running of ours, and the ports that `release` needs. `release` None: what is there only."""
-    wanted = tuple(i.unit for i in release.instances) if release else ()
-    units = {u.name: u for u in systemd.show((SERVICES, TARGET, *wanted, *installed.services(host))).values()}
+    wanted = {i.unit: i for i in release.instances} if release else {}
+    names = {TARGET, *wanted, *installed.services(host)}
+    seen = systemd.show((SERVICES, *sorted(names))).values()
+    running = {u.name: digest for u in seen if (digest := _running_digest(u, wanted.get(u.name)))}
     current = host.store.current()
     return HostView(
-        units=units,
+        # A name that begins like ours makes no unit ours: it has our mark in its file, or runs what we started.
+        units={u.name: u for u in seen if u.name in names or u.name in running},
         files=installed.files(host, frozenset(f.path for f in release.files) if release else frozenset()),
-        running={name: digest for name, unit in units.items() if (digest := _running_digest(unit))},
+        running=running,
         ports=ports(release.instances) if release else {},
         current=current[1].digest if current else "",
     )
@@ -113,12 +116,23 @@ def ports(instances: Iterable[Instance]) -> dict[int, PortView]:
     return {port: sockets.view(host or "0.0.0.0", port) for port, host in hosts.items()}  # noqa: S104 - looked at, not bound
 
 
-def _running_digest(unit: Unit) -> str:
+def _running_digest(unit: Unit, wanted: Instance | None) -> str:
     """The digest of the instance that the unit's main process was started for, from its own environment.
 
-    The supervisor keeps its environment; only the engine's workers wipe theirs.
+    The supervisor keeps its environment and command line; only the engine's workers wipe theirs. A unit that somebody
+    edited still carries the digest, so what runs is compared with what is `wanted`, word for word.
     """
-    return procs.environment(unit.main_pid).get("DSV4CTL_RELEASE", "") if unit.main_pid else ""
+    if not unit.main_pid:
+        return ""
+    environment = procs.environment(unit.main_pid)
+    digest = environment.get("DSV4CTL_RELEASE", "")
+    # A drop-in is a setting of the operator's own; status names it, and no deploy undoes it.
+    if wanted is None or digest != wanted.digest or unit.drop_ins:
+        return digest
+    argv = procs.arguments(unit.main_pid)
+    same = argv[argv.index("--") + 1 :] == wanted.argv if "--" in argv else False
+    edited = not same or any(environment.get(name) != value for name, value in wanted.environment)
+    return f"{digest}, edited" if edited else digest
 
 
 def _require_engine_and_model(spec: HostSpec) -> None:

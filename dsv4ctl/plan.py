@@ -124,6 +124,8 @@ def _why_start(instance: Instance, view: HostView) -> str:
 def _why_stop(instance: Instance, view: HostView) -> str:
     """Another configuration runs, or it is in a state from which it does not serve by itself."""
     runs, unit = view.running.get(instance.unit, ""), view.units[instance.unit]
+    if runs.startswith(instance.digest) and runs != instance.digest:
+        return "it was started from a unit that somebody had edited"
     if runs and runs != instance.digest:
         return "the configuration changed"
     return f"it is {unit.active} ({unit.sub})"

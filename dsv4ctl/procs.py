@@ -96,6 +96,15 @@ def is_dumping_core(pid: int) -> bool:
         return False
 
 
+def arguments(pid: int) -> tuple[str, ...]:
+    """The words of a process's command line; () when it is gone, hidden from us, or has none."""
+    try:
+        words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except GONE:
+        return ()
+    return tuple(word.decode(errors="surrogateescape") for word in words[:-1])
+
+
 def environment(pid: int) -> dict[str, str]:
     """The environment a process was started with; {} when it went, is hidden, or wiped it as SGLang's workers do."""
     try:

@@ -47,7 +47,7 @@ def _listener_pid(instance: Instance, unit: Unit) -> int:
     # One look, for a second one sees the same process in another state.
     holders = sockets.holders(instance.port)
     ours = [h for h in holders if _is_of(unit, h)]
-    others = [h for h in holders if not _is_of(unit, h)]
+    others = [h for h in holders if not _is_of(unit, h) and sockets.in_the_way(instance.host, h)]
     if others:
         raise NotReady(
             f"cannot prove {instance.unit}: {sockets.words(others[0])} answers on port {instance.port} too, or instead",

@@ -33,7 +33,10 @@ def status(host: Host) -> Status:
         units = systemd.show(tuple(i.unit for i in instances)) if instances else {}
         rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit]), instances))
         view = reading.result() if reading else GpuView()
-    notes = (f"GPU memory is unknown: {view.problem}",) if view.problem else ()
+    notes = (
+        *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
+        *(f"nothing is known of {unit}: {why}" for unit, why in installed.faults(host).items()),
+    )
     return Status(rows=tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True)), notes=notes)
 
 

@@ -54,7 +54,8 @@ def checks(found: Iterable[Check]) -> str:
 def status(found: Status, now: float) -> str:
     """The status table, each instance's own words below it, and what could not be read."""
     if not found.rows:
-        return "nothing is deployed here; dsv4ctl deploy --mode single-tp4 --port 30001"
+        nothing = "nothing is deployed here; dsv4ctl deploy --mode single-tp4 --port 30001"
+        return "\n".join([nothing, *(f"note: {note}" for note in found.notes)])
     words = [f"{row.unit}: {said}" for row in found.rows for said in (row.words, row.memory) if said]
     notes = [f"note: {note}" for row in found.rows for note in row.notes] + [f"note: {note}" for note in found.notes]
     return "\n".join([table(HEADINGS, [_cells(row, now) for row in found.rows]), *words, *notes])

@@ -124,8 +124,10 @@ class Store:
             except BlockingIOError:
                 raise _busy(file.read()) from None
             try:
-                file.truncate(0)
-                file.write(self._ourselves(why).encode())
+                # The lock holds without its face: a full /run must not keep anybody from a teardown.
+                with suppress(OSError):
+                    file.truncate(0)
+                    file.write(self._ourselves(why).encode())
                 yield
             finally:
                 file.truncate(0)
@@ -166,7 +168,7 @@ class Store:
         # A folder without release.json is left by a writer that was killed; its number is not used again.
         taken = [int(folder.name) for folder in self.paths.releases.glob("[0-9]*")]
         number = max(taken, default=0) + 1
-        write_atomic(self._release_folder(number) / "release.json", record.dump_release(release), mode=0o644)
+        write_atomic(self._release_folder(number) / "release.json", record.dump_release(release), mode=0o600)
         return number
 
     def write_verdict(self, number: int, verdict: Mapping[str, object]) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dsv4ctl.model import HostSpec
 
 Function = Callable[..., object]
+# No host has a four-digit number of GPUs.
+GPU_DIGITS = 3
 
 # Key of the config -> metavar and help of its option. All are texts here: the config room checks them, all at once.
 TEXTS = {
@@ -135,9 +137,13 @@ def numbers(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in filter(None, text.replace(" ", "").split(",")):
         first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        is_number = first.isascii() and first.isdecimal() and len(first) <= GPU_DIGITS
+        is_range = is_number and (not dash or (last.isascii() and last.isdecimal() and len(last) <= GPU_DIGITS))
+        if not is_range or int(last or first) < int(first):
             raise click.BadParameter(f"'{text}' is no list of GPUs such as 0-3 or 0,2")
         found += range(int(first), int(last or first) + 1)
+    if not found:
+        raise click.BadParameter(f"'{text}' names no GPU; a list is written 0-3 or 0,2")
     return tuple(dict.fromkeys(found))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--mode", metavar="NAME", default="", help="Only if this mode is deployed.")
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only this role; may be given again.")
 @click.option("--port", "ports", multiple=True, type=click.IntRange(1, 65535), help="Only what uses this port; again.")
-@click.option("--gpus", metavar="LIST", default="", help='Only what uses these GPUs: "0-3" or "0,2".')
+@click.option("--gpus", metavar="LIST", default=None, help='Only what uses these GPUs: "0-3" or "0,2".')
 @click.option("--strays", is_flag=True, help="Also every engine that nobody deployed, whatever it holds.")
 @click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; again.")
 @click.option("--timeout", "limit_s", type=click.FloatRange(0), default=120.0, help="Seconds to wait for the driver.")
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--purge", is_flag=True, help="Also disable and remove what deploy installed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and touch nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(root: Path, gpus: str, verify: bool, dry_run: bool, as_json: bool, **asked: object) -> int:
+def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, as_json: bool, **asked: object) -> int:
     """Stop our units in order, end strays on their ports and GPUs, and prove that nothing is left.
 
     Without --purge the unit files stay and stay enabled: a reboot starts them again. Processes of somebody else's are
@@ -39,7 +39,8 @@ def command(root: Path, gpus: str, verify: bool, dry_run: bool, as_json: bool, *
     from dsv4ctl.cli.options import numbers
     from dsv4ctl.host import Host
 
-    host, aim = Host.real(root), Aim(gpus=numbers(gpus), **cast("dict[str, Any]", asked))
+    listed = () if gpus is None else numbers(gpus)
+    host, aim = Host.real(root), Aim(gpus=listed, **cast("dict[str, Any]", asked))
     if dry_run:
         return _plan(clearing.prepare(host, aim), as_json=as_json)
     with live.teller() as tell:

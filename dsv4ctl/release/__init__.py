@@ -120,7 +120,9 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, places: tuple[Plac
         binding=one.placement.binding,
         workers=tuple(sorted(other.unit for other in others)) if one.role is Role.ROUTER else (),
     )
-    digest = _digest(*(file.text for file in _instance_files(spec, machine, texts, (draft,))))
+    # Another build at the same path is another engine, although not a word of its unit differs.
+    build = (machine.engine.version, machine.engine.stamp)
+    digest = _digest(*build, *(file.text for file in _instance_files(spec, machine, texts, (draft,))))
     stamped = {"DSV4CTL_RELEASE": digest, "DSV4CTL_INSTANCE": one.name}
     environment = tuple(sorted({**dict(draft.environment), **stamped}.items()))
     return replace(draft, digest=digest, environment=environment)

@@ -80,6 +80,7 @@ def supervise(
         raise
     finally:
         inbox.finish()
+        _remove_secrets(instance)
 
 
 def _carried(run: Run, child: Child, starts: Path | None) -> SuperviseExit:
@@ -132,6 +133,12 @@ def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, jou
 def _write_secrets(instance: Instance, key: str) -> None:
     if instance.secrets_file and key:
         store.write_atomic(Path(instance.secrets_file), sglang.secrets_yaml(key), mode=0o600)
+
+
+def _remove_secrets(instance: Instance) -> None:
+    """The key is in no file of ours longer than its engine lives."""
+    if instance.secrets_file:
+        Path(instance.secrets_file).unlink(missing_ok=True)
 
 
 def _folder(environment: Mapping[str, str], name: str) -> Path | None:
