@@ -152,6 +152,8 @@ def _installed_sglang(python: str) -> tuple[str, str]:
     """Version and stamp (where, and when it was installed) of the engine's package."""
     try:
         version, stamp = run([python, "-c", _WHICH], timeout_s=30).stdout.strip().split(" ", 1)
+    except ValueError:
+        raise EngineMissing(f"cannot use {python} as the engine: it is no Python interpreter") from None
     except CannotRun as problem:
         raise EngineMissing(
             f"cannot use {python} as the engine: it has no installed sglang ({builds.last_line(problem)})",

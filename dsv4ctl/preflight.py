@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def _key(spec: HostSpec) -> Iterator[Problem]:
     if spec.api_key_file is None:
         return
     try:
+        # A device or a pipe gives no key and might never end.
+        if not stat.S_ISREG(Path(spec.api_key_file).stat().st_mode):
+            yield BadConfig(
+                (f"cannot use {spec.api_key_file} as API key file: it is no file",), hint="set api_key_file"
+            )
+            return
         sglang.secrets_yaml(Path(spec.api_key_file).read_text().strip())
     except OSError as error:
         why = (error.strerror or str(error)).lower()

@@ -28,6 +28,7 @@ def command(root: Path, what: tuple[str, ...], as_json: bool) -> int:
 
 
 def _number(word: str) -> int:
-    if not word.isdecimal() or not int(word) <= 65535:
+    # Five digits hold every port; a longer word is not even made a number of.
+    if not (word.isascii() and word.isdecimal()) or len(word) > 5 or int(word) > 65535:
         raise click.BadParameter(f"'{word}' is neither a port such as 30001 nor a GPU such as gpu:0")
     return int(word)

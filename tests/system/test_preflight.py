@@ -13,6 +13,8 @@ REFUSED = {
     "a user that may not read the model": (("--user", "nobody"), Status.ENGINE_MISSING, "user nobody may not read"),
     "a missing key file": (("--api-key-file", "/nope"), Status.USAGE, "API key file /nope"),
     "an empty key file": (("--api-key-file", "/etc/empty"), Status.USAGE, "API key"),
+    "a device for a key": (("--api-key-file", "/dev/zero"), Status.USAGE, "it is no file"),
+    "an interpreter that is none": (("--python", "/bin/true"), Status.ENGINE_MISSING, "no Python interpreter"),
     "a key of two lines": (("--api-key-file", "/etc/two"), Status.USAGE, "API key"),
     "a context beyond the model's": (("--context-length", "2M"), None, "context"),
 }
