@@ -5,7 +5,7 @@ SOURCES := pyproject.toml $(shell find dsv4ctl templates units -type f ! -name '
 INSTALLED := $(if $(wildcard .venv/.dev),.venv/.dev,.venv/.plain)
 # A real SGLang on CPU, prepared elsewhere or by us.
 REAL := $(or $(DSV4CTL_REAL),$(CURDIR)/build/real)
-.PHONY: help try test real bench lint clean
+.PHONY: help try test real gpu bench lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -18,6 +18,9 @@ test: .venv/.dev build/router/.ready ## run all tests but those against a real G
 
 real: .venv/.dev build/router/.ready $(if $(DSV4CTL_REAL),,build/real/.ready) ## run the tests against a real SGLang on CPU (7 GB, or DSV4CTL_REAL=FOLDER)
 	@DSV4CTL_REAL=$(REAL) .venv/bin/pytest tests/real tests/contract
+
+gpu: build/gpu/.ready ## run the tests against a real GPU, as root, in a systemd of their own (Debian packages are fetched for it)
+	@tests/gpu/lab.sh build/gpu/packages build/gpu/wheels -rs tests/gpu
 
 bench: .venv/.dev ## print the measured figures
 	@.venv/bin/python bench/run.py
@@ -38,6 +41,10 @@ clean: ## remove what the targets made
 # Not made where the router cannot be installed: then its tests are skipped.
 build/router/.ready: .ci/prepare
 	@.ci/prepare router
+
+build/gpu/.ready: $(INSTALLED) tests/gpu/fetch.sh
+	@tests/gpu/fetch.sh build/gpu
+	@touch $@
 
 build/real/.ready: tests/real/setup/setup.sh
 	@tests/real/setup/setup.sh build/real

@@ -124,6 +124,7 @@ def seen(index: int) -> dict[str, object]:
         "uuid": uuid(index),
         "name": "NVIDIA Stand-in 96GB",
         "pci_address": pci_address(index),
+        "mig": False,
         "total_bytes": TOTAL_BYTES,
         "used_bytes": sum(processes.values()),
         "reserved_bytes": RESERVED_BYTES,
@@ -133,4 +134,5 @@ def seen(index: int) -> dict[str, object]:
 
 def main() -> None:
     """What stands in for the program `dsv4ctl-nvml` inside the machine."""
-    sys.stdout.write(json.dumps({"driver": DRIVER, "gpus": [seen(index) for index in range(COUNT)]}) + "\n")
+    said = {"driver": DRIVER, "gpus": [seen(index) for index in range(COUNT)], "unreadable": []}
+    sys.stdout.write(json.dumps(said) + "\n")
