@@ -106,12 +106,16 @@ def wait_for_journal(machine: Machine, words: str, *, limit_s: float = 40) -> No
 def inside(machine: Machine) -> dict[str, int]:
     """The pids of the supervisor, of the engine's main process and of one scheduler, in the machine's own numbers."""
     main = int(prop(machine, "MainPID"))
-    children = machine.run(("sh", "-c", f"cat /proc/{main}/task/*/children"), timeout_s=5).stdout.split()
-    engine = int(children[0])
-    below = machine.run(("sh", "-c", f"cat /proc/{engine}/task/*/children"), timeout_s=5).stdout.split()
-    comm = {int(p): (machine.root / f"proc/{p}/comm").read_text() for p in below}
+    engine = children(machine, main)[0]
+    comm = {pid: (machine.root / f"proc/{pid}/comm").read_text() for pid in children(machine, engine)}
     scheduler = next(pid for pid, name in comm.items() if name.startswith("sglang::schedul"))
     return {"supervisor": main, "engine": engine, "scheduler": scheduler}
+
+
+def children(machine: Machine, pid: int) -> list[int]:
+    """The children of every thread of a process; threads may end while they are listed."""
+    script = f"cat /proc/{pid}/task/*/children 2>/dev/null || true"
+    return [int(word) for word in machine.run(("sh", "-c", script), timeout_s=5).stdout.split()]
 
 
 def locked_by(machine: Machine) -> int:

@@ -63,7 +63,7 @@ def proxied(machine: Machine) -> Iterator[dict[str, str]]:
     (machine.root / "run/asked-the-proxy").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])  # noqa: S104 -- inside
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104 -- inside
 def test_no_probe_goes_through_a_proxy_whatever_address_the_engine_has(
     machine: Machine, behaviour: Behave, proxied: dict[str, str], host: str
 ) -> None:
