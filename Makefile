@@ -14,7 +14,8 @@ try: $(INSTALLED) ## rehearse the whole job in a private systemd: as root, witho
 	@.venv/bin/dsv4ctl rehearse
 
 test: .venv/.dev build/router/.ready ## run all tests but those against a real GPU or a real engine
-	@.venv/bin/pytest tests/unit tests/contract tests/system tests/house
+	@.venv/bin/pytest -n 4 --dist loadfile -m "not alone" tests/unit tests/contract tests/system tests/house
+	@.venv/bin/pytest -m alone tests/system tests/unit
 
 real: .venv/.dev build/router/.ready $(if $(DSV4CTL_REAL),,build/real/.ready) ## run the tests against a real SGLang on CPU (7 GB, or DSV4CTL_REAL=FOLDER)
 	@DSV4CTL_REAL=$(REAL) .venv/bin/pytest tests/real tests/contract

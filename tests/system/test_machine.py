@@ -24,6 +24,10 @@ from tests.conftest import written
 BOOTS = """
 import sys
 from dsv4ctl.rehearsal import machine
+
+# What they compare is the whole host's.
+pytestmark = pytest.mark.alone
+
 with machine.boot() as booted:
     print(booted.pid, booted.group, flush=True)
     sys.stdin.read()

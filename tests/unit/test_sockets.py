@@ -335,14 +335,6 @@ def test_listeners_without_a_port_are_all_of_them(port: int, bind: Bind) -> None
     assert {listener.port for listener in sockets.listeners(port)} == {port}
 
 
-def test_without_ss_its_package_is_named(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    with pytest.raises(child.MissingProgram) as caught:
-        sockets.holders(port)
-    assert caught.value.hint == "apt-get install iproute2"
-
-
 def test_the_ephemeral_range_is_the_kernels() -> None:
     assert list(sockets.ephemeral_range()) == [
         int(word) for word in child.run(["sysctl", "-n", "net.ipv4.ip_local_port_range"], timeout_s=5).stdout.split()
