@@ -21,12 +21,12 @@ from dsv4ctl.rehearsal import machine as rehearsal
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import written
 
+# What they compare is the whole host's.
+pytestmark = pytest.mark.alone
+
 BOOTS = """
 import sys
 from dsv4ctl.rehearsal import machine
-
-# What they compare is the whole host's.
-pytestmark = pytest.mark.alone
 
 with machine.boot() as booted:
     print(booted.pid, booted.group, flush=True)

@@ -10,11 +10,11 @@ from dsv4ctl.problems import LeftOver
 from dsv4ctl.rehearsal import cgroup, gpus, story
 from dsv4ctl.rehearsal.private import Machine
 
-HOLDER = f"""
-import os, socket, time
-
 # What they compare is the whole host's.
 pytestmark = pytest.mark.alone
+
+HOLDER = f"""
+import os, socket, time
 
 open(f"{gpus.LEDGER}/{gpus.uuid(3)}/{{os.getpid()}}", "w").write("77")
 server = socket.create_server(("127.0.0.1", 30001))
