@@ -87,10 +87,6 @@ class Paths:
         """Where an absolute path of a release lies under this root."""
         return self.root / path.lstrip("/")
 
-    def run_folder(self, name: str) -> Path:
-        """RuntimeDirectory= of an instance's unit."""
-        return self.runtime / name
-
     def run_state(self, name: str) -> Path:
         """What the instance's supervisor last said of itself."""
         return self.runtime / name / "state.json"
