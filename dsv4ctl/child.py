@@ -31,9 +31,6 @@ PACKAGES = {
 # Messages are parsed and shown, so they must not come in the operator's language.
 LANGUAGE = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
-# Searched after PATH, which in a unit is the engine's and set by the operator: our tools lie where the system has them.
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 # A killed group is gone at once unless one of it sits in uninterruptible sleep (a driver call); then it is left behind.
 KILL_LIMIT_S = 2.0
 
@@ -128,15 +125,13 @@ def _start(
     """Start a program in a session of its own: Ctrl-C is for us alone, and a timeout can end all that it started."""
     if cwd is not None and not cwd.is_dir():
         raise CannotRun(f"cannot run `{_shown(words)}` in {cwd}: there is no such folder")
-    variables = {**os.environ, **LANGUAGE, **(env or {})}
     try:
         return subprocess.Popen(
             words,
-            executable=_program(words[0], variables),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env=variables,
+            env={**os.environ, **LANGUAGE, **(env or {})},
             cwd=cwd,
             start_new_session=True,
         )
@@ -151,12 +146,6 @@ def which(program: str, path: str) -> str:
     """Where a program lies on a search path; '' when it does not."""
     files = (Path(folder or ".", program) for folder in path.split(":"))
     return next((str(file) for file in files if os.access(file, os.X_OK) and file.is_file()), "")
-
-
-def _program(name: str, env: Mapping[str, str]) -> str:
-    if "/" in name:
-        return name
-    return which(name, env.get("PATH", os.defpath)) or which(name, SYSTEM_PATH) or name
 
 
 def _missing(program: str) -> MissingProgram:

@@ -15,6 +15,8 @@ from dsv4ctl.supervise.inbox import signals  # noqa: E402
 from dsv4ctl.supervise.journal import Journal  # noqa: E402
 from dsv4ctl.supervise.loop import supervise  # noqa: E402
 
+# The unit's PATH is the engine's, and the operator's to set; our own tools lie where the system has them.
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 USAGE = "usage: python -m dsv4ctl.supervise INSTANCE.json -- ENGINE ARGUMENT..."
 
 
@@ -34,8 +36,10 @@ def main() -> int:
     except Problem as problem:
         Journal().note(f"{problem}{f' ({problem.hint})' if problem.hint else ''}")
         return SuperviseExit.USAGE
+    environment = dict(os.environ)
+    os.environ["PATH"] = ":".join(filter(None, (environment.get("PATH"), *SYSTEM_PATH)))
     with signals() as caught:
-        return supervise(instance, dict(os.environ), RealClock(), caught)
+        return supervise(instance, environment, RealClock(), caught)
 
 
 if __name__ == "__main__":

@@ -80,6 +80,13 @@ def test_proxy_variables_are_not_looked_at(bench: Bench) -> None:
     bench.start().wait_ready()
 
 
+def test_our_own_tools_are_found_whatever_path_the_engine_is_given(bench: Bench) -> None:
+    bench.environment["PATH"] = "/nowhere"
+    bench.start().wait_ready()
+    engine = bench.state.engine_pid
+    assert b"PATH=/nowhere" in Path(f"/proc/{engine}/environ").read_bytes().split(b"\0")
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "localhost"])  # noqa: S104 -- the engine under test binds it
 def test_an_engine_is_asked_on_loopback_whatever_it_binds(bench: Bench, host: str) -> None:
     bench.instance = replace(bench.instance, host=host)
