@@ -107,6 +107,11 @@ class Net:
         for identity in left:
             procs.signal(identity, signal.SIGKILL)
 
+    def close(self) -> None:
+        """Have systemd notice that our own scope is empty, so that nothing of it is shown any more when we return."""
+        if self.scope and self.scope != self.tree.unit:
+            systemd.stop(self.scope, block=True)
+
     def is_gone(self) -> bool:
         """Whether nothing is left, said after a look that found nothing.
 
@@ -164,8 +169,11 @@ def _end_processes(net: Net, clock: Clock, term_s: float, tell: Tell) -> tuple[I
     while True:
         now = clock.now()
         tell(Ending(left, now >= kill_at))
-        if now >= kill_at + KILL_S or (not left and net.is_gone()):
+        if now >= kill_at + KILL_S:
             return left
+        if not left and net.is_gone():
+            net.close()
+            return ()
         if root not in left:
             kill_at = min(kill_at, now + ORPHANED_S)
         if now >= kill_at:

@@ -139,7 +139,9 @@ def arguments(machine: Machine) -> list[str]:
 def readable_files_with_the_key(machine: Machine) -> list[str]:
     """Every file written on the machine that others than root may read and that holds the key."""
     folders = [machine.root / name for name in ("etc", "run", "var/lib/dsv4ctl", "var/cache/dsv4ctl", "dev/shm", "tmp")]
-    files = (path for folder in folders if folder.exists() for path in folder.rglob("*"))
+    # A checkout below /tmp is shown inside, this file with the key in it as well.
+    found = (path for folder in folders if folder.exists() for path in folder.rglob("*"))
+    files = (path for path in found if path.name != Path(__file__).name)
     return [str(path) for path in files if is_open(path) and b"s3kret" in path.read_bytes()]
 
 
