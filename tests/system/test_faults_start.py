@@ -151,7 +151,7 @@ def test_an_engine_is_active_only_once_it_generates_however_early_its_health_is_
     machine: Machine, behaviour: Behave
 ) -> None:
     """B70: health says 200 from the first second on, and the first request would hang."""
-    behaviour(PORT, **QUICK, generation_works_after_s=6)
+    behaviour(PORT, **QUICK, generation_works_after_s=10)
     install(machine)
     began = time.monotonic()
     systemctl(machine, "start", "--no-block")
@@ -161,8 +161,8 @@ def test_an_engine_is_active_only_once_it_generates_however_early_its_health_is_
     wait_for_active(machine)
     took_s = time.monotonic() - began
 
-    assert green_s < 4
-    assert 6 <= took_s < 9
+    assert green_s < 9
+    assert 10 <= took_s < 20
 
 
 def test_an_engine_that_never_generates_is_never_active(machine: Machine, behaviour: Behave) -> None:
