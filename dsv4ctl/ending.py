@@ -65,11 +65,13 @@ def survivor(process: Identity) -> str:
 class Net:
     """Everything that is known of a tree, and what is to catch the rest: its scope, else looking again.
 
-    The state of one ending: `known` only grows. `ours`: its root was still there to be told to end.
+    The state of one ending: `known` and `made` only grow. `made`: every scope that was asked for. `ours`: its root was
+    still there to be told to end.
     """
 
     tree: Tree
     scope: str = ""
+    made: list[str] = field(default_factory=list)
     known: set[Identity] = field(default_factory=set)
     leaders: set[Identity] = field(default_factory=set)
     ours: bool = False
@@ -93,9 +95,11 @@ class Net:
             return
         name = f"dsv4ctl-ends-{self.tree.root.pid}-{self.tree.root.identity.start_ticks}.scope"
         for number in range(ADOPTIONS):
-            left = self.look()
-            if left and _adopted(name.replace(".scope", f"-{number}.scope"), left, self.tree.root.comm):
-                self.scope = name.replace(".scope", f"-{number}.scope")
+            if not (left := self.look()):
+                continue
+            self.made.append(scope := name.replace(".scope", f"-{number}.scope"))
+            if _adopted(scope, left, self.tree.root.comm):
+                self.scope = scope
                 return
 
     def kill(self, left: Iterable[Identity]) -> None:
@@ -108,9 +112,12 @@ class Net:
             procs.signal(identity, signal.SIGKILL)
 
     def close(self) -> None:
-        """Have systemd notice that our own scope is empty, so that nothing of it is shown any more when we return."""
-        if self.scope and self.scope != self.tree.unit:
-            systemd.stop(self.scope, block=True)
+        """Have systemd notice that our own scopes are empty, so that nothing of them is shown when we return.
+
+        Of all that were asked for: a busy systemd may make one after we have given up waiting for it.
+        """
+        for scope in self.made:
+            systemd.stop(scope, block=True)
 
     def is_gone(self) -> bool:
         """Whether nothing is left, said after a look that found nothing.
