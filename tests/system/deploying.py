@@ -65,9 +65,9 @@ def show(machine: Machine, *properties: str) -> list[str]:
     return machine.run(argv, timeout_s=10).stdout.splitlines()
 
 
-def prop(machine: Machine, name: str) -> str:
+def prop(machine: Machine, name: str, unit: str = UNIT) -> str:
     """One property of the unit; '' when it is not set."""
-    return machine.run(("systemctl", "show", UNIT, f"--property={name}", "--value"), timeout_s=10).stdout.strip()
+    return machine.run(("systemctl", "show", unit, f"--property={name}", "--value"), timeout_s=10).stdout.strip()
 
 
 def journal(machine: Machine, *matches: str) -> str:
@@ -90,32 +90,32 @@ def until(found: Callable[[], bool], why: Callable[[], str], *, limit_s: float =
         time.sleep(every_s)
 
 
-def last_lines(machine: Machine) -> str:
-    shown = machine.run(("journalctl", "-u", UNIT, "-n", "30", "--output=cat"), timeout_s=10).stdout
+def last_lines(machine: Machine, unit: str = UNIT) -> str:
+    shown = machine.run(("journalctl", "-u", unit, "-n", "30", "--output=cat"), timeout_s=10).stdout
     return "\n".join(line[:200] for line in shown.splitlines())
 
 
-def wait_for_state(machine: Machine, state: str, *, limit_s: float = 40) -> None:
-    until(lambda: prop(machine, "ActiveState") == state, lambda: last_lines(machine), limit_s=limit_s)
+def wait_for_state(machine: Machine, state: str, *, limit_s: float = 40, unit: str = UNIT) -> None:
+    until(lambda: prop(machine, "ActiveState", unit) == state, lambda: last_lines(machine, unit), limit_s=limit_s)
 
 
-def wait_for_active(machine: Machine, *, limit_s: float = 40) -> None:
-    wait_for_state(machine, "active", limit_s=limit_s)
+def wait_for_active(machine: Machine, *, limit_s: float = 40, unit: str = UNIT) -> None:
+    wait_for_state(machine, "active", limit_s=limit_s, unit=unit)
 
 
-def wait_for_words(machine: Machine, words: str, *, limit_s: float = 40) -> None:
+def wait_for_words(machine: Machine, words: str, *, limit_s: float = 40, unit: str = UNIT) -> None:
     """Wait until `systemctl status` says so."""
-    until(lambda: words in prop(machine, "StatusText"), lambda: last_lines(machine), limit_s=limit_s)
+    until(lambda: words in prop(machine, "StatusText", unit), lambda: last_lines(machine, unit), limit_s=limit_s)
 
 
-def wait_for_journal(machine: Machine, words: str, *, limit_s: float = 40) -> None:
+def wait_for_journal(machine: Machine, words: str, *, limit_s: float = 40, unit: str = UNIT) -> None:
     """Wait until a line of the unit says so."""
-    until(lambda: words in journal(machine, "-u", UNIT), lambda: last_lines(machine), limit_s=limit_s)
+    until(lambda: words in journal(machine, "-u", unit), lambda: last_lines(machine, unit), limit_s=limit_s)
 
 
-def inside(machine: Machine) -> dict[str, int]:
+def inside(machine: Machine, unit: str = UNIT) -> dict[str, int]:
     """The pids of the supervisor, of the engine's main process and of one scheduler, in the machine's own numbers."""
-    main = int(prop(machine, "MainPID"))
+    main = int(prop(machine, "MainPID", unit))
     engine = children(machine, main)[0]
     comm = {pid: (machine.root / f"proc/{pid}/comm").read_text() for pid in children(machine, engine)}
     scheduler = next(pid for pid, name in comm.items() if name.startswith("sglang::schedul"))
