@@ -4,12 +4,11 @@ import queue
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from dsv4ctl import pair, probe
 from dsv4ctl.clock import Clock, until
 from dsv4ctl.engine.counters import parse_counts, parse_queues
-from dsv4ctl.model import Instance, Role
+from dsv4ctl.model import Instance, Peer, Role
 from dsv4ctl.pair import Generation, Half, PairVerdict, Probed
 
 ASK_TIMEOUT_S = 5.0
@@ -25,17 +24,18 @@ ROUTE = "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_p
 class Pair:
     """A prefill, a decode, and the router in front of them."""
 
-    prefill: Instance
-    decode: Instance
+    prefill: Peer
+    decode: Peer
     router: Instance
 
 
 def of(instances: Iterable[Instance]) -> Pair | None:
-    """The pair among the instances; None where there is none."""
-    roles = {instance.role: instance for instance in instances}
-    if not {Role.PREFILL, Role.DECODE, Role.ROUTER} <= roles.keys():
+    """The pair that the router among the instances knows; None where there is none."""
+    router = next((instance for instance in instances if instance.role is Role.ROUTER), None)
+    behind = {peer.role: peer for peer in router.peers} if router else {}
+    if router is None or not {Role.PREFILL, Role.DECODE} <= behind.keys():
         return None
-    return Pair(prefill=roles[Role.PREFILL], decode=roles[Role.DECODE], router=roles[Role.ROUTER])
+    return Pair(prefill=behind[Role.PREFILL], decode=behind[Role.DECODE], router=router)
 
 
 def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> Probed:
@@ -45,7 +45,7 @@ def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> 
     """
     before = Probed(
         nonce=nonce,
-        must_repeat=not has_random_weights(found.prefill),
+        must_repeat=found.prefill.repeats,
         prefill=replace(_counted(found.prefill, key), trouble=_prefill_trouble(found.prefill)),
         decode=replace(_counted(found.decode, key), trouble=_trouble(found.decode, "/ready")),
         router_trouble=_trouble(found.router, "/readiness"),
@@ -55,11 +55,6 @@ def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> 
     first = _generate(found.router, nonce, key, limit_s)
     second = _generate(found.router, nonce, key, limit_s) if pair.wants_second(first, nonce) else None
     return _counted_by_both(found, replace(before, first=first, second=second), key, clock)
-
-
-def has_random_weights(instance: Instance) -> bool:
-    """Whether the engine was told not to read its weights (--load-format dummy): then no answer means anything."""
-    return ("--load-format", "dummy") in pairwise(instance.argv) or "--load-format=dummy" in instance.argv
 
 
 def _counted_by_both(found: Pair, asked: Probed, key: str, clock: Clock) -> Probed:
@@ -104,18 +99,18 @@ def _text(answer: probe.Answer) -> str:
     return ""
 
 
-def _counted(half: Instance, key: str) -> Half:
+def _counted(half: Peer, key: str) -> Half:
     url = probe.base_url(half.host, half.port)
     metrics = probe.get(f"{url}/metrics", key, timeout_s=ASK_TIMEOUT_S)
     loads = probe.get(f"{url}/v1/loads?include=all", key, timeout_s=ASK_TIMEOUT_S)
     return Half(after=parse_counts(metrics.body.decode(errors="replace")), queues=parse_queues(loads.body))
 
 
-def _prefill_trouble(prefill: Instance) -> str:
+def _prefill_trouble(prefill: Peer) -> str:
     return _trouble(prefill, "/ready") or _trouble(prefill, ROUTE, prefill.bootstrap_port)
 
 
-def _trouble(instance: Instance, path: str, port: int | None = None) -> str:
+def _trouble(instance: Instance | Peer, path: str, port: int | None = None) -> str:
     """Why it is not ready by its own word; '' when it is. Engines of before /ready say 404 and mean nothing by it."""
     answer = probe.get(f"{probe.base_url(instance.host, port or instance.port)}{path}", timeout_s=ASK_TIMEOUT_S)
     if answer.status == 200 or (answer.status == 404 and path == "/ready"):

@@ -1,8 +1,9 @@
 """A placed role -> the argv and environment of its SGLang engine. Knows SGLang's option names, 0.5.3 to 0.5.23."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 from types import MappingProxyType
 
 from dsv4ctl.model import EngineBuild, HostSpec, Role
@@ -143,6 +144,11 @@ def command(spec: HostSpec, seat: Seat, build: EngineBuild) -> tuple[str, ...]:
         )
     words = [word for option, value in given for word in _words(_spelling(option, build), value)]
     return (build.python, *build.launch, *words, *spec.engine.args)
+
+
+def has_random_weights(words: Sequence[str]) -> bool:
+    """Whether an engine is told not to read its weights (--load-format dummy): then no answer of it means anything."""
+    return ("--load-format", "dummy") in pairwise(words) or "--load-format=dummy" in words
 
 
 def _name(build: EngineBuild) -> str:

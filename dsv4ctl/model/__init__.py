@@ -12,7 +12,7 @@ from dsv4ctl.model.asked import (
     TransferSpec,
 )
 from dsv4ctl.model.machine import EngineBuild, EngineParts, Gpu, GpuProcess, GpuView, Machine, Numa, NumaNode
-from dsv4ctl.model.release import Binding, Instance, Release, RenderedFile
+from dsv4ctl.model.release import Binding, Instance, Peer, Release, RenderedFile
 from dsv4ctl.model.seen import (
     ActiveState,
     Capacity,
@@ -54,6 +54,7 @@ __all__ = [
     "Mode",
     "Numa",
     "NumaNode",
+    "Peer",
     "Phase",
     "PortView",
     "Process",

@@ -19,11 +19,29 @@ def by_job(**ports: int | None) -> tuple[tuple[str, int], ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another instance of the same mode that an instance works with.
+
+    Only a router's peers have an address (`port` 0: none): nobody else asks them, and the digest of an engine that has
+    loaded for a quarter of an hour must not change with the router's port. `repeats`: its model has real weights.
+    """
+
+    name: str
+    role: Role
+    unit: str
+    host: str = ""
+    port: int = 0
+    bootstrap_port: int | None = None
+    repeats: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """A role placed on this host; one unit each. `digest` is over everything else that reaches the engine.
 
-    A router has no rendezvous, only a prefill a bootstrap port, only a router a metrics port of its own and
-    `workers`, the units that it sends to.
+    A router has no rendezvous, only a prefill a bootstrap port, only a router a metrics port of its own. `peers`: of a
+    router its workers, of an engine its other half, if it is one, and the router. `together`: why a router has both
+    halves behind it restarted when one is, '' when one may come back alone.
     """
 
     name: str
@@ -47,7 +65,8 @@ class Instance:
     bootstrap_port: int | None = None
     metrics_port: int | None = None
     binding: Binding | None = None
-    workers: tuple[str, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    together: str = ""
     digest: str = ""
 
     @property

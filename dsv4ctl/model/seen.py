@@ -162,7 +162,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What a supervisor last said of its instance (/run/dsv4ctl/NAME/state.json). Times are seconds since the epoch."""
+    """What a supervisor last said of its instance (/run/dsv4ctl/NAME/state.json). Times are seconds since the epoch.
+
+    `pid` and `start_ticks` name the supervisor: the file outlives it, and its pid may belong to another process.
+    """
 
     name: str
     digest: str
@@ -171,6 +174,7 @@ class RunState:
     since: float
     started_at: float
     pid: int
+    start_ticks: int = 0
     engine_pid: int = 0
     done: int = 0
     total: int = 0

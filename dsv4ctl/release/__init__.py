@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dsv4ctl import modes, placement, record, unitfile
-from dsv4ctl.engine import router, sglang
-from dsv4ctl.model import HostSpec, Instance, Machine, Release, RenderedFile, Role
+from dsv4ctl.engine import router, sglang, transfer
+from dsv4ctl.model import HostSpec, Instance, Machine, Peer, Release, RenderedFile, Role
 from dsv4ctl.names import INSTANCE_FOLDER, SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import BadConfig, EngineMissing, GpuProblem, Problem
 from dsv4ctl.release import place, unit
 from dsv4ctl.release.place import Place
-
-# Module that hands KV over -> the package that brings it.
-PACKAGES = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine"}
 
 Command: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 
@@ -75,11 +72,11 @@ def _require_parts(spec: HostSpec, machine: Machine) -> None:
     The engine itself looks for the transfer's module after the weights are loaded, minutes later.
     """
     roles = {shape.role for shape in spec.mode.roles}
-    module = spec.transfer.backend.partition("_")[0]
+    module = transfer.module(spec.transfer.backend)
     if Role.PREFILL in roles and module not in machine.parts.modules:
         raise EngineMissing(
             f"cannot hand KV over by {spec.transfer.backend}: {spec.engine.python} has no module {module}",
-            hint=f"{spec.engine.python} -m pip install {PACKAGES[module]}   or set transfer.backend",
+            hint=f"{spec.engine.python} -m pip install {transfer.PACKAGES[module]}   or set transfer.backend",
         )
     if Role.ROUTER in roles and machine.router is None:
         python = spec.router.python or spec.engine.python
@@ -118,7 +115,8 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, places: tuple[Plac
         secrets_file=one.secrets_file,
         limits=spec.limits,
         binding=one.placement.binding,
-        workers=tuple(sorted(other.unit for other in others)) if one.role is Role.ROUTER else (),
+        peers=_peers(spec, one, others),
+        together=transfer.together(spec.transfer.backend, machine.engine.version) if _is_front(one, others) else "",
     )
     # Another build at the same path is another engine, although not a word of its unit differs.
     build = (machine.engine.version, machine.engine.stamp)
@@ -126,6 +124,28 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, places: tuple[Plac
     stamped = {"DSV4CTL_RELEASE": digest, "DSV4CTL_INSTANCE": one.name}
     environment = tuple(sorted({**dict(draft.environment), **stamped}.items()))
     return replace(draft, digest=digest, environment=environment)
+
+
+def _peers(spec: HostSpec, one: Place, others: Iterable[Place]) -> tuple[Peer, ...]:
+    """Whom it works with: a router with all the others, a half with its other half, an engine with its router."""
+    by_name = sorted(others, key=lambda other: other.name)
+    if one.role is Role.ROUTER:
+        repeats = not sglang.has_random_weights(spec.engine.args)
+        return tuple(_peer_with_address(other, repeats=repeats) for other in by_name)
+    return tuple(_peer(other) for other in by_name if other.role is not Role.SERVER)
+
+
+def _peer(place: Place) -> Peer:
+    return Peer(name=place.name, role=place.role, unit=place.unit)
+
+
+def _peer_with_address(place: Place, *, repeats: bool) -> Peer:
+    where = replace(_peer(place), host=place.host, port=place.port, bootstrap_port=place.bootstrap_port)
+    return replace(where, repeats=repeats)
+
+
+def _is_front(one: Place, others: Iterable[Place]) -> bool:
+    return one.role is Role.ROUTER and any(other.role is Role.PREFILL for other in others)
 
 
 def _seated(spec: HostSpec, machine: Machine, one: Place) -> Command:

@@ -76,8 +76,9 @@ def values(spec: HostSpec, machine: Machine, instance: Instance, path: str) -> d
         "identifier": instance.unit.removesuffix(".service"),
         "description": _description(instance),
         "wants": _wants(instance),
-        # Not required: a router starts even where a worker has failed, says 503, and takes it in when it is back.
-        "after": ("network.target", *_wants(instance), *instance.workers),
+        # Not required, or systemd would bounce it with them. Its supervisor waits besides, for to systemd a start that
+        # failed is over, too.
+        "after": ("network.target", *_wants(instance), *_workers(instance)),
         "is_engine": instance.role is not Role.ROUTER,
         "final_statuses": sorted(FINAL),
         # Root without it could not enter the home of an operator who keeps engine or model there. Another user has no
@@ -138,6 +139,15 @@ def _limits(limits: Limits) -> dict[str, object]:
 def _description(instance: Instance) -> str:
     model = unitfile.prose(PurePosixPath(instance.served_model_name).name)
     return f"dsv4 {instance.role}: {model} on port {instance.port}"
+
+
+def _workers(instance: Instance) -> tuple[str, ...]:
+    """What a router is started after and stopped before.
+
+    The halves load side by side, so that neither is ordered after the other; that a prefill is not ended while a decode
+    pulls from it is for its supervisor to see to.
+    """
+    return tuple(peer.unit for peer in instance.peers) if instance.role is Role.ROUTER else ()
 
 
 def _wants(instance: Instance) -> tuple[str, ...]:

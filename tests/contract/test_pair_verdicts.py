@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dsv4ctl import pair, pairing
-from dsv4ctl.model import Instance, Role
 from dsv4ctl.pair import Judged
 from dsv4ctl.rehearsal import router
 from tests import releases
@@ -17,7 +16,7 @@ from tests.contract.conftest import standin
 from tests.contract.engines import CLOCK, MODEL_NAME, free_ports
 from tests.contract.pairs import Pair
 
-RENDERED = {one.role: one for one in releases.render(releases.spec("pd")).instances}
+RENDERED = releases.render(releases.spec("pd")).instances
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +45,12 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def verdict(bed: Pair) -> Judged:
     """What the probe says of the pair."""
-
-    def at(role: Role, port: int, bootstrap_port: int | None = None) -> Instance:
-        made = replace(RENDERED[role], host="127.0.0.1", port=port, served_model_name=MODEL_NAME)
-        return replace(made, bootstrap_port=bootstrap_port)
-
+    found = pairing.of(RENDERED)
+    assert found is not None
     found = pairing.Pair(
-        prefill=at(Role.PREFILL, bed.prefill_port, bed.bootstrap_port),
-        decode=at(Role.DECODE, bed.decode_port),
-        router=at(Role.ROUTER, bed.router_port),
+        prefill=replace(found.prefill, port=bed.prefill_port, bootstrap_port=bed.bootstrap_port),
+        decode=replace(found.decode, port=bed.decode_port),
+        router=replace(found.router, host="127.0.0.1", port=bed.router_port, served_model_name=MODEL_NAME),
     )
     return pair.judge(pairing.look(found, f"n-{secrets.token_hex(8)}", "", CLOCK, limit_s=2))
 

@@ -127,13 +127,13 @@ def host() -> Iterator[Host]:
     made = {one.role: one for one in releases.render(releases.spec("pd")).instances}
     with ExitStack() as stack:
         ports = [stack.enter_context(serving(one.reply)) for one in (prefill, decode, router)]
-        instances = [
-            replace(made[role], port=port)
-            for role, port in zip((Role.PREFILL, Role.DECODE, Role.ROUTER), ports, strict=True)
-        ]
-        instances[0] = replace(instances[0], bootstrap_port=ports[0])
-        found = pairing.of(instances)
+        found = pairing.of((replace(made[Role.ROUTER], port=ports[2]),))
         assert found is not None
+        found = replace(
+            found,
+            prefill=replace(found.prefill, port=ports[0], bootstrap_port=ports[0]),
+            decode=replace(found.decode, port=ports[1]),
+        )
         yield Host(prefill, decode, router, found)
         router.over.set()
 
@@ -200,12 +200,15 @@ def test_an_answer_that_does_not_repeat_is_asked_for_again_and_does_for_random_w
     host.router.text = "5ox5ox"
     assert host.judged().verdict is PairVerdict.GARBAGE
     assert host.prefill.arrived == 3
-    random = replace(host.found.prefill, argv=(*host.found.prefill.argv, "--load-format", "dummy"))
-    host.found = replace(host.found, prefill=random)
+    host.found = replace(host.found, prefill=replace(host.found.prefill, repeats=False))
     assert host.judged().verdict is PairVerdict.OK
 
 
-@pytest.mark.parametrize("missing", [Role.PREFILL, Role.DECODE, Role.ROUTER])
-def test_without_one_of_the_three_there_is_no_pair(missing: Role) -> None:
+@pytest.mark.parametrize("mode", ["single-tp4", "dual-tp4"])
+def test_whole_servers_are_no_pair(mode: str) -> None:
+    assert pairing.of(releases.render(releases.spec(mode)).instances) is None
+
+
+def test_without_its_router_there_is_no_pair() -> None:
     made: tuple[Instance, ...] = releases.render(releases.spec("pd")).instances
-    assert pairing.of(one for one in made if one.role is not missing) is None
+    assert pairing.of(one for one in made if one.role is not Role.ROUTER) is None

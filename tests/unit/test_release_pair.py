@@ -120,6 +120,51 @@ def test_a_changed_worker_leaves_its_peer_and_the_router_as_they_are() -> None:
     assert {name for name in before if before[name].digest != after[name].digest} == {"decode"}
 
 
+def test_each_half_knows_its_other_half_and_the_router_and_the_router_knows_where_its_workers_are() -> None:
+    made = named(releases.render(pair()))
+    assert {name: [peer.name for peer in one.peers] for name, one in made.items()} == {
+        "prefill": ["decode", "router"],
+        "decode": ["prefill", "router"],
+        "router": ["decode", "prefill"],
+    }
+    assert [(peer.host, peer.port, peer.bootstrap_port) for peer in made["router"].peers] == [
+        ("127.0.0.1", 20012, None),
+        ("127.0.0.1", 20002, 20003),
+    ]
+
+
+def test_a_server_knows_its_router_and_not_the_other_server() -> None:
+    made = named(releases.render(releases.spec("dual-tp4")))
+    assert [peer.unit for peer in made["server-0"].peers] == ["dsv4-router.service"]
+    assert [peer.name for peer in made["router"].peers] == ["server-0", "server-1"]
+    assert releases.render(releases.spec()).instances[0].peers == ()
+
+
+def test_another_port_for_clients_is_another_router_and_no_other_half() -> None:
+    before = named(releases.render(pair()))
+    after = named(releases.render(pair(port=30009, router=RouterSpec(policy="random"))))
+    assert {name for name in before if before[name].digest != after[name].digest} == {"router"}
+
+
+@pytest.mark.parametrize(("backend", "why"), [("nixl", "nixl in SGLang 0.5.23"), ("mooncake_tcp", "")])
+def test_b82_the_router_of_a_pair_knows_whether_one_half_may_come_back_alone(backend: str, why: str) -> None:
+    facts = releases.machine(parts=EngineParts(modules=frozenset({"nixl", "mooncake"})))
+    made = named(releases.render(pair(transfer=TransferSpec(backend=backend)), facts))
+    assert made["router"].together.startswith(why)
+    assert bool(made["router"].together) == bool(why)
+    assert not made["prefill"].together
+    assert not named(releases.render(releases.spec("dual-tp4")))["router"].together
+
+
+def test_a_router_in_front_of_random_weights_knows_that_they_repeat_nothing() -> None:
+    options = releases.build()
+    known = replace(options, options=options.options | {"--load-format"})
+    dummy = pair(engine=replace(releases.ENGINE, args=("--load-format", "dummy")))
+    made = named(releases.render(dummy, releases.machine(engine=known)))
+    assert not any(peer.repeats for peer in made["router"].peers)
+    assert all(peer.repeats for peer in named(releases.render(pair()))["router"].peers)
+
+
 def test_a_missing_module_is_told_before_the_load_with_what_to_install() -> None:
     with pytest.raises(
         EngineMissing, match="cannot hand KV over by nixl: /opt/sglang/bin/python has no module"
