@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from dsv4ctl.model import EngineBuild, HostSpec, Role
 from dsv4ctl.problems import EngineMissing
 
-LAUNCH = ("-m", "sglang_router.launch_router")
+PACKAGE = "sglang_router"
+LAUNCH = ("-m", f"{PACKAGE}.launch_router")
 # The router takes a key on its command line only, which everybody can read in /proc; so this program reads it from the
 # file that the engines' keys are in, too, and hands it over in memory. That file is `api-key: "KEY"`, KEY as in JSON.
 WITH_KEY = (

@@ -1,6 +1,7 @@
 """How a prefill hands its KV to a decode: what each way of it needs, and what it does not survive. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 # Module that hands KV over -> the package that brings it.
 PACKAGES: Mapping[str, str] = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine"}
@@ -12,9 +13,9 @@ def module(backend: str) -> str:
     return backend.partition("_")[0]
 
 
-def backend_of(argv: tuple[str, ...]) -> str:
-    """The backend in an engine's argv, as `engine.sglang` writes it; '' where there is none."""
-    return argv[argv.index(OPTION) + 1] if OPTION in argv else ""
+def backend_of(argv: Sequence[str]) -> str:
+    """The backend in an engine's argv, in two words as `engine.sglang` writes it; '' where there is none."""
+    return next((value for name, value in pairwise(argv) if name == OPTION), "")
 
 
 def together(backend: str, version: str) -> str:

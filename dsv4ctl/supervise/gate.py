@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsv4ctl import child, needs, sockets
-from dsv4ctl.model import Instance, SuperviseExit
+from dsv4ctl.engine import router, transfer
+from dsv4ctl.model import Instance, Role, SuperviseExit
 from dsv4ctl.problems import CannotRun, Problem
 from dsv4ctl.supervise import gpugate, look
 from dsv4ctl.supervise.gpugate import Occupied
 from dsv4ctl.supervise.outcome import Failed
 
 # find_spec of a top-level package looks for its folder and imports nothing: an import of sglang takes 8 s.
-_HAS_PACKAGE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+_MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 # An interpreter starts in 0.1 s; one on a network file system that nobody has touched since boot takes its time.
 PYTHON_TIMEOUT_S = 60.0
 CREDENTIAL = "api-key"
@@ -30,11 +31,13 @@ class Admitted:
 def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Occupied | Failed:
     """Look at everything a start needs; the first thing that is wrong closes the gate. Occupied: it is to be waited."""
     key = read_key(instance, environment)
-    refusals = (_ports(instance), _engine(instance.argv, environment), _model(instance.model), key)
+    is_engine = instance.role is not Role.ROUTER
+    model = _model(instance.model) if is_engine else None
+    refusals = (_ports(instance), _engine(instance.argv, environment), model, key)
     if closed := next((found for found in refusals if isinstance(found, Failed)), None) or gpugate.check(instance):
         return closed
     tools = needs.missing_tools(environment) if instance.gpus else ()
-    return Admitted(str(key), (*tools, *needs.closed_folders(environment)))
+    return Admitted(str(key), (*tools, *(needs.closed_folders(environment) if is_engine else ())))
 
 
 def read_key(instance: Instance, environment: Mapping[str, str]) -> str | Failed:
@@ -71,27 +74,38 @@ def _engine(argv: Sequence[str], environment: Mapping[str, str]) -> Failed | Non
     program = Path(argv[0])
     if not program.is_absolute() or not os.access(program, os.X_OK) or program.is_dir():
         return _missing(f"{program} is not an executable file for {_user()}", "set engine.python, then deploy")
-    return _package(program, argv[1:], environment)
+    return _packages(program, argv, environment)
 
 
-def _package(python: Path, rest: Sequence[str], environment: Mapping[str, str]) -> Failed | None:
-    """Whether the interpreter runs and finds the package of its `-m MODULE`; without that it is no Python engine."""
-    if len(rest) < 2 or rest[0] != "-m":
+def _packages(python: Path, argv: Sequence[str], environment: Mapping[str, str]) -> Failed | None:
+    """Whether the interpreter runs and finds what its program needs; one that is given no module is no Python engine.
+
+    The engine itself misses the module that hands KV over after its weights are loaded, minutes later.
+    """
+    if not (wanted := _wanted(argv)):
         return None
-    package = rest[1].partition(".")[0]
     try:
-        found = child.run(
-            [python, "-c", _HAS_PACKAGE, package], timeout_s=PYTHON_TIMEOUT_S, env=environment, check=False
-        )
+        found = child.run([python, "-c", _MISSING, *wanted], timeout_s=PYTHON_TIMEOUT_S, env=environment, check=False)
     except CannotRun as problem:
         return _missing(str(problem), "set engine.python, then deploy")
-    if found.status == 1 and not found.stderr:
-        return _missing(f"{python} has no package {package}", f"{python} -m pip install {package}")
-    return (
-        _missing(f"{python} does not run: {child.why(found)}", "set engine.python, then deploy")
-        if found.status
-        else None
+    if found.status:
+        return _missing(f"{python} does not run: {child.why(found)}", "set engine.python, then deploy")
+    if not (lacking := found.stdout.split()):
+        return None
+    packages = " ".join(transfer.PACKAGES.get(name, name.replace("_", "-")) for name in lacking)
+    return _missing(
+        f"{python} has no package {' and no package '.join(lacking)}", f"{python} -m pip install {packages}"
     )
+
+
+def _wanted(argv: Sequence[str]) -> tuple[str, ...]:
+    """The top-level packages that `PYTHON -m MODULE …` needs; with a key the router is a program of ours instead."""
+    match argv:
+        case [_, "-c", router.WITH_KEY, *_]:
+            return (router.PACKAGE,)
+        case [_, "-m", module, *_]:
+            return (module.partition(".")[0], *filter(None, (transfer.module(transfer.backend_of(argv)),)))
+    return ()
 
 
 def _model(model: str) -> Failed | None:

@@ -1,6 +1,5 @@
 """One run of an instance, from the gate to the last process: each stage is a page of its own."""
 
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
@@ -117,7 +116,7 @@ def _refused(voice: Voice, failed: Failed) -> SuperviseExit:
 def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, journal: Journal) -> Voice:
     folder = _folder(environment, "RUNTIME_DIRECTORY")
     notifier = ToSystemd(journal) if environment.get("NOTIFY_SOCKET") else ToTerminal(journal, clock)
-    now = clock.wall()
+    now, ourselves = clock.wall(), procs.ourselves()
     state = RunState(
         name=instance.name,
         digest=instance.digest,
@@ -125,7 +124,8 @@ def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, jou
         words="checking ports, engine and model",
         since=now,
         started_at=now,
-        pid=os.getpid(),
+        pid=ourselves.pid,
+        start_ticks=ourselves.start_ticks,
     )
     return Voice(state, clock, notifier, journal=journal, file=folder / "state.json" if folder else None)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from dsv4ctl.engine import router, transfer
 from dsv4ctl.model import Phase, SuperviseExit
 from tests.unit.supervise.conftest import ENGINE, Bench, marked
 
@@ -177,6 +178,9 @@ def test_a_taken_rendezvous_port_closes_the_gate_on_any_address(bench: Bench) ->
         (("python3", "x"), "python3 is not an executable file"),
         (("/etc/passwd", "x"), "/etc/passwd is not an executable file"),
         ((sys.executable, "-m", "no_such_engine.launch_server"), "has no package no_such_engine"),
+        ((sys.executable, "-c", router.WITH_KEY, "/key"), "has no package sglang_router"),
+        ((sys.executable, "-m", "json.tool", transfer.OPTION, "nixl"), "has no package nixl"),
+        ((sys.executable, "-m", "json.tool", transfer.OPTION, "mooncake_tcp"), "has no package mooncake"),
         (("/bin/false", "-m", "sglang.launch_server"), "/bin/false"),
     ],
 )
