@@ -165,7 +165,7 @@ def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Inst
 
 
 def _require_mode(host: Host, mode: str) -> None:
-    current = host.store.current()
+    current = host.store.releases.current()
     if mode and current is not None and current[1].mode != mode:
         raise Problem(f"cannot tear down mode {mode}: mode {current[1].mode} is deployed", hint="dsv4ctl status")
 

@@ -83,7 +83,7 @@ def one(host: Host, step: Step, tell: Tell) -> None:
         case Disable():
             systemd.disable(step.unit)
         case Keep():
-            host.store.keep(step.release)
+            host.store.releases.keep(step.release)
         case EndTree():
             ending.end(step.tree, host.clock, step.term_s, lambda now: tell(Waits(_ending_words(now))))
         case AwaitGpus():

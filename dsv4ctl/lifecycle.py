@@ -100,7 +100,7 @@ def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = (
         for warning in made.warnings:
             tell(Warns(warning))
         refuse(made.against())
-        host.store.cache_engine(observe.engine_key(made.engine), made.engine)
+        host.store.engines.cache(observe.engine_key(made.engine), made.engine)
         execute.carry_out(host, made.steps, tell)
         proofs = prove(made.release.instances)
         marking.after(host, made.release.instances, made.memory)

@@ -74,13 +74,13 @@ def engine(host: Host, spec: HostSpec) -> EngineBuild:
     python = spec.engine.python or ""
     installed_version, stamp = _installed_sglang(python)
     build = EngineBuild(python=python, version=spec.engine.version or installed_version, stamp=stamp)
-    return host.store.cached_engine(engine_key(build)) or builds.with_options(build, dict(spec.engine.environment))
+    return host.store.engines.cached(engine_key(build)) or builds.with_options(build, dict(spec.engine.environment))
 
 
 def _router(host: Host, spec: HostSpec) -> EngineBuild | None:
     """The router with its option strings, cached as an engine's are; None: there is none."""
     found = builds.router_of(spec)
-    return found and (host.store.cached_engine(engine_key(found)) or builds.with_options(found, {}))
+    return found and (host.store.engines.cached(engine_key(found)) or builds.with_options(found, {}))
 
 
 def engine_version(spec: HostSpec) -> str:
@@ -99,7 +99,7 @@ def host(host: Host, release: Release | None) -> HostView:
     names = {TARGET, *wanted, *installed.services(host)}
     seen = systemd.show((SERVICES, *sorted(names))).values()
     running = {u.name: digest for u in seen if (digest := _running_digest(u, wanted.get(u.name)))}
-    current = host.store.current()
+    current = host.store.releases.current()
     return HostView(
         # A name that begins like ours makes no unit ours: it has our mark in its file, or runs what we started.
         units={u.name: u for u in seen if u.name in names or u.name in running},

@@ -81,7 +81,7 @@ def test_all_paths_lie_under_the_root() -> None:
 def test_a_host_keeps_its_files_under_its_root(tmp_path: Path) -> None:
     host = Host.real(tmp_path)
 
-    assert host.store.keep(RELEASE) == 1
+    assert host.store.releases.keep(RELEASE) == 1
     assert (tmp_path / "var/lib/dsv4ctl/releases/0001/release.json").is_file()
     assert host.clock.wall() > NOON / 2
 
@@ -229,52 +229,52 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_releases_are_numbered_and_the_last_is_current(kept: Store) -> None:
-    assert (kept.releases(), kept.current()) == ((), None)
+    assert (kept.releases.numbers(), kept.releases.current()) == ((), None)
 
-    assert kept.keep(RELEASE) == 1
-    assert kept.keep(replace(RELEASE, digest="d2")) == 2
-    assert kept.keep(RELEASE) == 3, "going back is a release of its own"
+    assert kept.releases.keep(RELEASE) == 1
+    assert kept.releases.keep(replace(RELEASE, digest="d2")) == 2
+    assert kept.releases.keep(RELEASE) == 3, "going back is a release of its own"
 
-    assert kept.releases() == (1, 2, 3)
-    assert kept.current() == (3, RELEASE)
-    assert kept.release(2) == replace(RELEASE, digest="d2")
+    assert kept.releases.numbers() == (1, 2, 3)
+    assert kept.releases.current() == (3, RELEASE)
+    assert kept.releases.read(2) == replace(RELEASE, digest="d2")
     assert (kept.paths.releases / "0002/release.json").is_file()
 
 
 def test_the_current_release_is_not_kept_twice(kept: Store) -> None:
-    assert [kept.keep(RELEASE), kept.keep(RELEASE)] == [1, 1]
-    assert kept.releases() == (1,)
+    assert [kept.releases.keep(RELEASE), kept.releases.keep(RELEASE)] == [1, 1]
+    assert kept.releases.numbers() == (1,)
 
 
 def test_a_folder_that_a_killed_writer_left_is_no_release_and_its_number_is_spent(kept: Store) -> None:
-    kept.keep(RELEASE)
+    kept.releases.keep(RELEASE)
     (kept.paths.releases / "0002").mkdir()
 
-    assert kept.releases() == (1,)
-    assert kept.keep(replace(RELEASE, digest="d2")) == 3
+    assert kept.releases.numbers() == (1,)
+    assert kept.releases.keep(replace(RELEASE, digest="d2")) == 3
 
 
 def test_an_unreadable_release_stops_nobody_and_is_told_to_whoever_asks_for_it(kept: Store) -> None:
-    kept.keep(RELEASE)
+    kept.releases.keep(RELEASE)
     (kept.paths.releases / "0001/release.json").write_text('{"half')
 
-    assert kept.current() is None
-    assert kept.keep(RELEASE) == 2
+    assert kept.releases.current() is None
+    assert kept.releases.keep(RELEASE) == 2
     with pytest.raises(Problem, match=r"cannot use .*/0001/release\.json"):
-        kept.release(1)
+        kept.releases.read(1)
     with pytest.raises(Problem, match=r"cannot read .*/0009/release\.json: no such file"):
-        kept.release(9)
+        kept.releases.read(9)
 
 
 def test_releases_sort_by_number_beyond_four_digits(kept: Store) -> None:
     for number in (9999, 10000, 2):
         store.write_atomic(kept.paths.releases / f"{number:04}" / "release.json", "{}", mode=0o644)
 
-    assert kept.releases() == (2, 9999, 10000)
+    assert kept.releases.numbers() == (2, 9999, 10000)
 
 
 def test_a_verdict_lies_beside_its_release(kept: Store) -> None:
-    kept.write_verdict(kept.keep(RELEASE), {"ready": True})
+    kept.releases.write_verdict(kept.releases.keep(RELEASE), {"ready": True})
 
     assert json.loads((kept.paths.releases / "0001/verdict.json").read_text()) == {"ready": True}
 
@@ -357,8 +357,8 @@ def test_the_words_of_a_dead_holder_are_not_taken_for_those_of_the_living(kept: 
 
 def test_the_audit_trail_has_a_line_for_each_change(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "alice")
-    kept.audit("deploy", {"release": 1, "note": "zwei\nZeilen é"})
-    kept.audit("teardown", {})
+    kept.audit.write("deploy", {"release": 1, "note": "zwei\nZeilen é"})
+    kept.audit.write("teardown", {})
 
     first, second = map(json.loads, kept.paths.audit.read_text().splitlines())
     assert first == {
@@ -373,11 +373,11 @@ def test_the_audit_trail_has_a_line_for_each_change(kept: Store, monkeypatch: py
 
 
 def test_a_line_that_broke_off_does_not_swallow_the_next(kept: Store) -> None:
-    kept.audit("deploy", {})
+    kept.audit.write("deploy", {})
     with kept.paths.audit.open("a") as trail:
         trail.write('{"at": 17')
 
-    kept.audit("teardown", {})
+    kept.audit.write("teardown", {})
 
     assert json.loads(kept.paths.audit.read_text().splitlines()[-1])["what"] == "teardown"
 
@@ -393,27 +393,27 @@ BUILD = EngineBuild(
 
 
 def test_an_engine_build_is_remembered_under_its_key(kept: Store) -> None:
-    assert kept.cached_engine("python 0.5.23") is None
+    assert kept.engines.cached("python 0.5.23") is None
 
-    kept.cache_engine("python 0.5.23", BUILD)
+    kept.engines.cache("python 0.5.23", BUILD)
 
-    assert kept.cached_engine("python 0.5.23") == BUILD
-    assert kept.cached_engine("python 0.5.24") is None
+    assert kept.engines.cached("python 0.5.23") == BUILD
+    assert kept.engines.cached("python 0.5.24") is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"key": "k", "build": {}}', '{"key": "k", "build": null}'])
 def test_a_cache_that_cannot_be_read_is_none(kept: Store, text: str) -> None:
-    kept.cache_engine("k", BUILD)
+    kept.engines.cache("k", BUILD)
     (file,) = kept.paths.engines.iterdir()
     file.write_text(text)
 
-    assert kept.cached_engine("k") is None
+    assert kept.engines.cached("k") is None
 
 
 def test_the_cache_of_an_older_dsv4ctl_with_other_fields_is_none(kept: Store) -> None:
-    kept.cache_engine("k", BUILD)
+    kept.engines.cache("k", BUILD)
     (file,) = kept.paths.engines.iterdir()
     said = json.loads(file.read_text())
     file.write_text(json.dumps({**said, "build": {**said["build"], "flags": []}}))
 
-    assert kept.cached_engine("k") is None
+    assert kept.engines.cached("k") is None
