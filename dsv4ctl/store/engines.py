@@ -1,4 +1,4 @@
-"""What engines' --help said, remembered by interpreter, version and install time. A cache: losing it costs only time."""
+"""What engines' --help said, by interpreter, version and install time. A cache: losing it costs time only."""
 
 import json
 from dataclasses import asdict, dataclass
