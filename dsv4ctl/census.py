@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from dsv4ctl import procs
+from dsv4ctl import procs, threads
 from dsv4ctl.model import Identity, Process
 from dsv4ctl.procstat import parse_stat
 
@@ -71,9 +71,10 @@ def libraries(pid: int) -> dict[str, frozenset[str]]:
 def mapped(pid: int) -> frozenset[str]:
     """The files that a process has mapped into its memory; empty when it went or may not be looked into."""
     try:
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+        text = _maps(Path(f"/proc/{pid}")) or _maps(threads.folder(pid))
     except (*procs.GONE, OSError):
         return frozenset()
+    lines = text.splitlines()
     return frozenset(line[line.index("/") :].removesuffix(" (deleted)") for line in lines if "/" in line)
 
 
@@ -81,7 +82,11 @@ def open_files(pid: int) -> Iterable[str]:
     """What the files are that a process has open, as links show it."""
     folder = f"/proc/{pid}/fd"
     try:
-        for number in os.listdir(folder):  # noqa: PTH208 -- this runs 100,000 times on a full walk
+        numbers = os.listdir(folder)  # noqa: PTH208 -- this runs 100,000 times on a full walk
+        if not numbers:
+            folder = f"{threads.folder(pid)}/fd"
+            numbers = os.listdir(folder)  # noqa: PTH208
+        for number in numbers:
             try:
                 yield os.readlink(f"{folder}/{number}")  # noqa: PTH115
             except FileNotFoundError:  # closed meanwhile
@@ -107,6 +112,9 @@ def _process(name: str, boot: str, boot_s: float) -> Process | None:
     folder = f"/proc/{name}"
     try:
         stat = parse_stat(_text(f"{folder}/stat"))
+        if stat.state in "ZX" and not stat.ended:
+            folder = str(threads.folder(stat.pid))
+            stat = replace(stat, state=parse_stat(_text(f"{folder}/stat")).state)
         cgroup = procs.parse_cgroup(_text(f"{folder}/cgroup"))
         uid = os.stat(folder).st_uid  # noqa: PTH116 -- thousands of Path objects less
     except procs.GONE:
@@ -128,6 +136,10 @@ def _process(name: str, boot: str, boot_s: float) -> Process | None:
         pid_namespace=_inode(f"{folder}/ns/pid"),
         net_namespace=_inode(f"{folder}/ns/net"),
     )
+
+
+def _maps(folder: Path) -> str:
+    return (folder / "maps").read_text(errors="surrogateescape")
 
 
 def _text(path: str) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dsv4ctl import execute, free, gone, gpus, inquiry, installed, observe, plan, trees
-from dsv4ctl.execute import Tell
+from dsv4ctl.ending import Ending
+from dsv4ctl.execute import Tell, Waits
 from dsv4ctl.findings import Check
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
@@ -25,7 +26,8 @@ class Aim:
     """What a teardown is asked for. Without mode, roles, ports and GPUs it is everything of ours.
 
     `strays`: engines that no release knows as well. `evict`: pids that may be ended though they are no engine.
-    `limit_s`: how long to wait for the driver; `term_s`: how long a stray may take to end by itself.
+    `limit_s`: how long to wait for the driver, a KILL that takes effect late included; `term_s`: how long a stray may
+    take to end by itself.
     """
 
     mode: str = ""
@@ -73,7 +75,7 @@ def prepare(host: Host, aim: Aim) -> Clearing:
     found = inquiry.look(wanted, seen)
     steps = (
         *plan.teardown(chosen, view, purge=False),
-        *free.ends(found, term_s=aim.term_s),
+        *free.ends(found, term_s=aim.term_s, kill_s=aim.limit_s),
         *free.segments(found),
         *(plan.purges(view) if aim.purge else ()),
     )
@@ -90,7 +92,7 @@ def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool) -> Teardown:
         made = prepare(host, aim)
         known = trees.of(made.view)
         execute.carry_out(host, made.steps, tell)
-        survivors = trees.end(host, known)
+        survivors = trees.end(host, known, aim.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
         # A supervisor that was killed could not remove the file with the key.
         for instance in made.instances:
             host.paths.secrets(instance.name).unlink(missing_ok=True)
@@ -143,7 +145,10 @@ def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Fou
     known = made.found.gpus if made.found.gpus.problem else None
     for _ in range(ROUNDS):
         found = inquiry.look(wanted, known)
-        steps: tuple[Step, ...] = (*free.ends(found, term_s=aim.term_s), *free.segments(found))
+        steps: tuple[Step, ...] = (
+            *free.ends(found, term_s=aim.term_s, kill_s=aim.limit_s),
+            *free.segments(found),
+        )
         if not steps:
             return found
         execute.carry_out(host, steps, tell)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TypeAlias, assert_never
 
 from dsv4ctl import ending, installed, proof, settle, shm, sockets, standing, store, systemd
@@ -55,10 +56,18 @@ Tell: TypeAlias = Callable[[Said], None]
 
 
 def carry_out(host: Host, steps: Iterable[Step], tell: Tell) -> None:
-    """Do every step in order, telling each before it is begun. Raises the Problem of the first that fails."""
-    for step in steps:
-        tell(Doing(step))
-        one(host, step, tell)
+    """Do every step in order, telling each before it is begun; trees that follow each other are ended side by side.
+
+    Raises the Problem of the first that fails.
+    """
+    for _, group in groupby(steps, key=lambda step: isinstance(step, EndTree)):
+        todo = tuple(group)
+        if trees := tuple(step for step in todo if isinstance(step, EndTree)):
+            _end(host, trees, tell)
+            continue
+        for step in todo:
+            tell(Doing(step))
+            one(host, step, tell)
 
 
 def one(host: Host, step: Step, tell: Tell) -> None:
@@ -85,7 +94,7 @@ def one(host: Host, step: Step, tell: Tell) -> None:
         case Keep():
             host.store.releases.keep(step.release)
         case EndTree():
-            ending.end(step.tree, host.clock, step.term_s, lambda now: tell(Waits(_ending_words(now))))
+            _end(host, (step,), tell)
         case AwaitGpus():
             settle.await_gpus(step, host.clock, lambda text: tell(Waits(text)))
         case RemoveSegment():
@@ -94,9 +103,10 @@ def one(host: Host, step: Step, tell: Tell) -> None:
             assert_never(step)
 
 
-def _ending_words(now: ending.Ending) -> str:
-    pids = ", ".join(str(identity.pid) for identity in now.left[:6]) + (", …" if len(now.left) > 6 else "")
-    return f"{'killed' if now.killed else 'told to end'}, {len(now.left)} left: pid {pids}" if now.left else "gone"
+def _end(host: Host, trees: tuple[EndTree, ...], tell: Tell) -> None:
+    for step in trees:
+        tell(Doing(step))
+    ending.end(trees, host.clock, lambda now: tell(Waits(str(now))))
 
 
 def _stop(host: Host, unit: str, tell: Tell) -> None:

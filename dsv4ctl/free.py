@@ -8,7 +8,7 @@ from dsv4ctl.model import Gpu, GpuView, Identity, Instance, PortView, Process
 from dsv4ctl.problems import ForeignHolder, GpuProblem, Problem
 from dsv4ctl.quantity import bytes_text
 
-# A killed process's memory comes back when the driver has taken its contexts down, which takes minutes on a bad day.
+# A killed process is gone, and its memory back, when the driver has taken its contexts down: minutes on a bad day.
 DRIVER_S = 120.0
 # An idle engine ends in 2 to 6 s of SIGTERM, one that waits for a hung scheduler in 19 s.
 TERM_S = 25.0
@@ -18,11 +18,13 @@ HEADLESS_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTree:
-    """End a stray: TERM to its root, `term_s` to heed it, KILL to whatever is left of it, until nothing is."""
+    """End a stray: TERM to its root, `term_s` to heed it, KILL to whatever is left of it, `kill_s` for that to take
+    effect."""
 
     tree: Tree
     term_s: float
     reason: str
+    kill_s: float = DRIVER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +67,12 @@ class Found:
         return tuple(gpu for gpu in self.gpus.gpus if gpu.uuid in wanted and gpus.busy(gpu))
 
 
-def ends(found: Found, *, term_s: float = TERM_S) -> tuple[EndTree, ...]:
+def ends(found: Found, *, term_s: float = TERM_S, kill_s: float = DRIVER_S) -> tuple[EndTree, ...]:
     """End every stray, one step a tree."""
     return tuple(
-        EndTree(tree=tree, term_s=min(term_s, HEADLESS_S) if tree.headless else term_s, reason=_why(tree))
+        EndTree(
+            tree=tree, term_s=min(term_s, HEADLESS_S) if tree.headless else term_s, reason=_why(tree), kill_s=kill_s
+        )
         for tree in found.blame.trees
     )
 

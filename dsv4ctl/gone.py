@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dsv4ctl import free, procs, settle, shm, sockets, systemd, trees
+from dsv4ctl import ending, free, settle, shm, sockets, systemd, trees
 from dsv4ctl.blame import Suspect, Verdict, words
 from dsv4ctl.execute import Tell, Waits
 from dsv4ctl.findings import Check
@@ -12,7 +12,7 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import Instance, PortView, Unit
 from dsv4ctl.plan import DOWN
-from dsv4ctl.problems import GpuProblem, Status
+from dsv4ctl.problems import Status
 from dsv4ctl.trees import UnitTree
 
 PORT_EVERY_S = 0.2
@@ -48,17 +48,12 @@ def _unit(unit: Unit) -> Check:
 
 def _tree(tree: UnitTree) -> Check:
     left, count = trees.left(tree), len(tree.processes)
-    shown = ", ".join(_shown(process.pid) for process in left)
+    shown = "; ".join(map(ending.survivor, left))
     return Check(
         what=f"processes of {tree.unit}",
         ok=not left,
         words=f"still there: {shown}" if left else f"all {count} gone, cgroup empty",
     )
-
-
-def _shown(pid: int) -> str:
-    process = procs.read(pid)
-    return f"pid {pid} ({process.comm}, state {process.state})" if process else f"pid {pid}"
 
 
 def _strays(wanted: Wanted, found: Found) -> tuple[Check, ...]:
@@ -113,16 +108,20 @@ def _gpus(host: Host, look: Look, found: Found, tell: Tell) -> Iterable[Check]:
     if unseen:
         why = found.gpus.problem or "not listed by the driver any more"
         yield Check(what=f"memory of {len(unseen)} GPUs", ok=False, words=f"not known: {why}", status=Status.GPU)
-    for index, uuid in named:
-        limit_s = 0.0 if uuid in kept else look.limit_s
-        step = AwaitGpus(gpus=((index, uuid),), limit_s=limit_s, reason="")
-        try:
-            waited = settle.await_gpus(step, host.clock, lambda text: tell(Waits(text)))
-        except GpuProblem as problem:
-            yield Check(what=f"memory of GPU {index}", ok=False, words=str(problem), status=Status.GPU)
-            continue
-        after = f" after {waited:.0f} s" if waited >= 1 else ""
-        yield Check(what=f"memory of GPU {index}", ok=True, words=f"at its idle baseline{after}")
+    for limit_s, is_kept in ((look.limit_s, False), (0.0, True)):
+        some = tuple((index, uuid) for index, uuid in named if (uuid in kept) is is_kept)
+        if some:
+            step = AwaitGpus(gpus=some, limit_s=limit_s, reason="")
+            busy, waited = settle.wait(step, host.clock, lambda text: tell(Waits(text)))
+            yield from (_memory(index, busy.get(index, ""), waited) for index, _ in some)
+
+
+def _memory(index: int, why: str, waited_s: float) -> Check:
+    after = f" after {waited_s:.0f} s" if waited_s >= 1 else ""
+    said = f"{why or 'at its idle baseline'}{after}"
+    return Check(
+        what=f"memory of GPU {index}", ok=not why, words=said, status=Status.GPU, hint=f"dsv4ctl who gpu:{index}"
+    )
 
 
 def _segments(wanted: Wanted) -> tuple[Check, ...]:

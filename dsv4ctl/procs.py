@@ -238,6 +238,17 @@ def cgroup_of(pid: int) -> str:
     return parse_cgroup((PROC / str(pid) / "cgroup").read_text(errors="surrogateescape"))
 
 
+def move(process: Identity, cgroup: str) -> bool:
+    """Move a process into a cgroup that is there; False: it, or the cgroup, is gone, or we may not."""
+    if identity(process.pid) != process:
+        return False
+    try:
+        (cgroup_root() / cgroup.lstrip("/") / "cgroup.procs").write_text(str(process.pid))
+    except OSError:
+        return False
+    return True
+
+
 def own_cgroup() -> str:
     """The cgroup we run in."""
     return cgroup_of(os.getpid())

@@ -21,34 +21,43 @@ def await_gpus(step: AwaitGpus, clock: Clock, tell: Callable[[str], None]) -> fl
     Raises GpuProblem naming GPU, bytes and processes when they are not idle within the step's limit: memory that no
     longer changes is not free for that.
     """
+    why, waited = wait(step, clock, tell)
+    if why:
+        raise GpuProblem(
+            f"cannot take {_names(step)}: after {waited:.0f} s {_once(why)}",
+            hint="dsv4ctl who gpu:" + str(step.gpus[0][0]),
+        )
+    return waited
+
+
+def wait(step: AwaitGpus, clock: Clock, tell: Callable[[str], None]) -> tuple[dict[int, str], float]:
+    """Wait for the GPUs of a step, all at once and within its limit.
+
+    Returns why those that are not idle by then are not, by index, and the seconds waited.
+    """
     began, idle_reads = clock.now(), 0
     while True:
-        view = gpus.read()
-        why = not_idle(view, step)
+        why = not_idle(gpus.read(), step)
         idle_reads = 0 if why else idle_reads + 1
         waited = clock.now() - began
-        if idle_reads >= READS:
-            return waited
-        if why and waited >= step.limit_s:
-            raise GpuProblem(
-                f"cannot take {_names(step)}: after {waited:.0f} s " + "; ".join(why),
-                hint="dsv4ctl who gpu:" + str(step.gpus[0][0]),
-            )
+        if idle_reads >= READS or (why and waited >= step.limit_s):
+            return why, waited
         if why:
-            tell(f"waiting for the driver, at most {max(0.0, step.limit_s - waited):.0f} s more: {'; '.join(why)}")
+            tell(f"waiting for the driver, at most {max(0.0, step.limit_s - waited):.0f} s more: {_once(why)}")
         clock.sleep(READ_EVERY_S if why else READ_EVERY_S / 5)
 
 
-def not_idle(view: GpuView, step: AwaitGpus) -> tuple[str, ...]:
-    """Why GPUs are not idle, one line each with who is on it; () when all are."""
-    if why := memory.missing(view, dict(step.gpus)):
-        return (why,)
-    wanted = frozenset(uuid for _, uuid in step.gpus)
+def not_idle(view: GpuView, step: AwaitGpus) -> dict[int, str]:
+    """Why GPUs are not idle, by index, with who is on each; {} when all are."""
+    missing = {index: why for index, uuid in step.gpus if (why := memory.missing(view, {index: uuid}))}
+    wanted = frozenset(uuid for index, uuid in step.gpus if index not in missing)
     busy = [gpu for gpu in view.gpus if gpu.uuid in wanted and memory.busy(gpu)]
-    if not busy:
-        return ()
-    holds = inquiry.gpu_holds(view, census.everything(), wanted)
-    return tuple(words.gpu(gpu, holds) for gpu in busy)
+    holds = inquiry.gpu_holds(view, census.everything(), wanted) if busy else ()
+    return missing | {gpu.index: words.gpu(gpu, holds) for gpu in busy}
+
+
+def _once(why: dict[int, str]) -> str:
+    return "; ".join(dict.fromkeys(why.values()))
 
 
 def _names(step: AwaitGpus) -> str:

@@ -81,7 +81,8 @@ def _in_use(folder: Path) -> tuple[frozenset[str], bool]:
             continue
         except OSError:
             continue
-        if prefix in maps:
+        # Nothing mapped: a thread of the kernel's, or a main thread that has ended before others of its process.
+        if prefix in maps or not maps:
             used |= census.mapped(pid)
         used |= {path for path in census.open_files(pid) if path.startswith(prefix)}
     return frozenset(used), all_seen

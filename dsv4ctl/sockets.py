@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsv4ctl import child, inetdiag, procs, topology
+from dsv4ctl import census, child, inetdiag, procs, topology
 from dsv4ctl.model import Family, Holder, Listener, PortView, Process
 
 SS_TIMEOUT_S = 10
@@ -154,23 +154,10 @@ def _owners(inodes: Iterable[int], pids: Iterable[int]) -> dict[int, tuple[int, 
     links = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, set[int]] = {}
     for pid in pids:
-        for link in _open_files(pid):
+        for link in census.open_files(pid):
             if inode := links.get(link):
                 found.setdefault(inode, set()).add(pid)
     return {inode: tuple(sorted(holding)) for inode, holding in found.items()}
-
-
-def _open_files(pid: int) -> Iterable[str]:
-    # os rather than Path: on a full walk this runs 100,000 times.
-    folder = f"/proc/{pid}/fd"
-    try:
-        for number in os.listdir(folder):  # noqa: PTH208
-            try:
-                yield os.readlink(f"{folder}/{number}")  # noqa: PTH115
-            except FileNotFoundError:  # closed meanwhile
-                continue
-    except procs.GONE:
-        return
 
 
 def _blocked(host: str, port: int, found: tuple[Holder, ...]) -> str:

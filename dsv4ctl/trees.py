@@ -1,14 +1,12 @@
 """The process trees of our own units at one moment, taken before a stop, and what outlived it."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dsv4ctl import procs
 from dsv4ctl.host import Host
 from dsv4ctl.model import HostView, Identity, Unit
-
-END_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +23,18 @@ def of(view: HostView) -> tuple[UnitTree, ...]:
     return tuple(_tree(u) for name, u in sorted(view.units.items()) if name.endswith(".service") and u.cgroup)
 
 
-def end(host: Host, known: Iterable[UnitTree]) -> tuple[Identity, ...]:
-    """KILL whatever of the trees outlived its unit; returns what could not be ended."""
+def end(
+    host: Host, known: Iterable[UnitTree], limit_s: float, tell: Callable[[tuple[Identity, ...]], None]
+) -> tuple[Identity, ...]:
+    """KILL whatever of the trees outlived its unit, telling who is left meanwhile; returns who outlives the limit."""
     trees = tuple(known)
-    return procs.end_all(lambda: [p for tree in trees for p in _alive(tree)], host.clock, END_LIMIT_S)
+
+    def look() -> tuple[Identity, ...]:
+        if found := tuple(process for tree in trees for process in left(tree)):
+            tell(found)
+        return found
+
+    return procs.end_all(look, host.clock, limit_s)
 
 
 def left(tree: UnitTree) -> tuple[Identity, ...]:

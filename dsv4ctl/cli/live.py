@@ -10,7 +10,7 @@ import click
 
 from dsv4ctl import screen
 from dsv4ctl.execute import Doing, Said, Seen, Tell, Waits, Warns
-from dsv4ctl.free import AwaitGpus, EndTree
+from dsv4ctl.free import AwaitGpus
 from dsv4ctl.steps import Start, Step, Stop
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REPEAT_S = 10.0
 # What is waited for is told this often.
 WAITS_S = 2.0
-TAKE_TIME = (Start, Stop, EndTree, AwaitGpus)
+TAKE_TIME = (Start, Stop, AwaitGpus)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--gpus", metavar="LIST", default=None, help='Only what uses these GPUs: "0-3" or "0,2".')
 @click.option("--strays", is_flag=True, help="Also every engine that nobody deployed, whatever it holds.")
 @click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; again.")
-@click.option("--timeout", "limit_s", type=click.FloatRange(0), default=120.0, help="Seconds to wait for the driver.")
+@click.option("--timeout", "limit_s", type=click.FloatRange(0), default=120.0, help="Seconds for the driver to let go.")
 @click.option("--grace", "term_s", type=click.FloatRange(0), default=25.0, help="Seconds for a stray to end by itself.")
 @click.option("--purge", is_flag=True, help="Also disable and remove what deploy installed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and touch nothing.")

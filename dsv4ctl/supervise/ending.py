@@ -5,8 +5,8 @@ import signal
 from dataclasses import replace
 from functools import partial
 
-from dsv4ctl import health, probe, procs
-from dsv4ctl.model import Identity, Phase, SuperviseExit
+from dsv4ctl import health, probe, procs, threads
+from dsv4ctl.model import Identity, Phase, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.supervise import drain, territory, words
 from dsv4ctl.supervise.drain import Drain
@@ -126,17 +126,20 @@ class Ending:
 
     def _sweep(self) -> tuple[Identity, ...]:
         """KILL whatever is left of ours, looking again until nobody is; returns those that outlived the limit."""
-        began = self._run.clock.now()
+        began, said = self._run.clock.now(), self._run.voice.state
         while left := territory.members(self._run.territory):
             waited = self._run.clock.now() - began
             if waited >= SWEEP_S:
                 return left
+            if waited >= 1:
+                self._run.voice.tell(replace(said, words=_not_gone(said, left)))
             for process in left:
                 try:
                     procs.signal(process, signal.SIGKILL)
                 except Problem as problem:
                     self._run.journal.note(str(problem))
             self._run.inbox.next(0.02 if waited < 1 else 0.25)
+        self._run.voice.tell(said)
         return ()
 
     def _left_over(self, left: tuple[Identity, ...], before: str) -> SuperviseExit:
@@ -159,6 +162,13 @@ def abort_all(run: Run) -> None:
     probe.post(run.url("/abort_request"), {"abort_all": True}, run.key, timeout_s=ABORT_TIMEOUT_S)
 
 
+def _not_gone(said: RunState, left: tuple[Identity, ...]) -> str:
+    """What is said while killed processes do not go: one in a driver call goes when the driver lets it."""
+    before = said.words if said.phase is Phase.FAILED else "stopping"
+    return f"{before}; killed, and not gone yet: {', '.join(map(_shown, left[:5]))}"
+
+
 def _shown(process: Identity) -> str:
-    found = procs.read(process.pid)
-    return f"pid {process.pid} ({found.comm}, state {found.state})" if found else f"pid {process.pid}"
+    found, (state, waits) = procs.read(process.pid), threads.doing(process.pid)
+    doing = f"{state} in {waits}" if waits else state
+    return f"pid {process.pid} ({found.comm}, state {doing})" if found else f"pid {process.pid}"

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dsv4ctl import census, ending, gpus, inquiry, settle
+from dsv4ctl import census, ending, free, gpus, inquiry, settle
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame import words
 from dsv4ctl.clock import RealClock
@@ -105,12 +105,12 @@ def main() -> None:
             pid: "stray",
             other: "foreign",
         }
-        (tree,) = found.blame.trees
+        assert len(found.blame.trees) == 1
         began = time.monotonic()
-        ending.end(tree, RealClock(), 0.5, lambda _: None)
+        ending.end(free.ends(found, term_s=0.5), RealClock(), lambda _: None)
         say(f"ended in {time.monotonic() - began:.2f} s")
         step = AwaitGpus(gpus=((first.index, first.uuid),), limit_s=3.0, reason="")
-        say("gate while the notebook holds on:", *settle.not_idle(gpus.read(), step))
+        say("gate while the notebook holds on:", *settle.not_idle(gpus.read(), step).values())
         assert settle.not_idle(gpus.read(), step)
         os.kill(other, signal.SIGKILL)
         say(f"back at the baseline after {settle.await_gpus(step, RealClock(), say):.2f} s")

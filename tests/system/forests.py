@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4ctl import ending, inquiry, procs
+from dsv4ctl import ending, free, inquiry, procs
 from dsv4ctl.clock import RealClock
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import Identity
@@ -165,8 +165,7 @@ def one(seed: int) -> tuple[set[int], set[int], int]:
     try:
         wanted = Wanted(ports=frozenset({PORT}), gpus=frozenset({gpus.uuid(GPU)}))
         found = inquiry.look(wanted)
-        for tree in found.blame.trees:
-            ending.end(tree, RealClock(), 0.05, lambda _: None)
+        ending.end(free.ends(found, term_s=0.05), RealClock(), lambda _: None)
         dead = {n for n, identity in names.items() if not procs.alive(identity)}
         return innocent(nodes) & dead, guilty(nodes) - dead, len(dead)
     finally:

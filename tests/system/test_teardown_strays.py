@@ -21,14 +21,21 @@ from tests.system.strays import (
     until,
 )
 
+PREFILL = "--disaggregation-mode prefill --disaggregation-bootstrap-port 8998 --nccl-port 20031"
+DECODE = "--disaggregation-mode decode --nccl-port 20032"
+
 
 def test_the_seed_case_servers_by_hand_renamed_workers_mains_killed_teardown_from_the_same_shell(
     machine: Machine, behaviour: Behave
 ) -> None:
-    """B12, B15, B17: a TP4 server and two more beside it; the shell's own arguments name the whole server command."""
+    """B12, B15, B17: a TP4 server and a PD pair; the shell's own arguments name the whole server command."""
     for port in (30000, 30001, 30002):
         behaviour(port, **QUICK, leave_renamed_children=2)
-    lines = [server_line(30000, on=(0, 1, 2, 3)), server_line(30001, on=(4, 5)), server_line(30002, on=(6, 7))]
+    lines = [
+        server_line(30000, on=(0, 1, 2, 3)),
+        server_line(30001, on=(4, 5), more=PREFILL),
+        server_line(30002, on=(6, 7), more=DECODE),
+    ]
     ours = shell(machine, "\n".join(f"{line} &" for line in lines))
     until(lambda: all(listening(machine, port) for port in (30000, 30001, 30002)))
     for port in (30000, 30001, 30002):

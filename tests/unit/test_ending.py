@@ -13,6 +13,7 @@ import pytest
 from dsv4ctl import census, ending, procs
 from dsv4ctl.blame import Tree
 from dsv4ctl.clock import RealClock, until
+from dsv4ctl.free import EndTree
 from dsv4ctl.model import Identity
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -32,10 +33,22 @@ time.sleep(60)
 """
 
 
+LISTENER = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print("up", server.getsockname()[1], sep="\\n", flush=True)
+time.sleep(60)
+"""
+
+
 def tree_of(pid: int) -> Tree:
     everyone = census.everything()
     members = (everyone[pid].identity, *procs.descendants(pid))
     return Tree(root=everyone[pid], members=members, unit="", holds=(), signs=())
+
+
+def step(tree: Tree, term_s: float) -> EndTree:
+    return EndTree(tree=tree, term_s=term_s, reason="it is tested")
 
 
 @pytest.mark.parametrize(("first", "term_s"), [("", 5.0), ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", 0.3)])
@@ -45,10 +58,38 @@ def test_a_tree_is_ended_whole_whether_it_heeds_sigterm_or_not(start: Start, fir
     tree = tree_of(process.pid)
     seen: list[ending.Ending] = []
 
-    ending.end(tree, RealClock(), term_s, seen.append)
+    ending.end([step(tree, term_s)], RealClock(), seen.append)
 
     assert not [i for i in tree.members if procs.alive(i)]
     assert seen[-1].left == ()
+
+
+def test_trees_are_ended_side_by_side_with_one_limit_for_all(start: Start) -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    roots = [start(FAMILY.format(first=deaf)) for _ in range(2)]
+    assert until(lambda: all(len(procs.descendants(r.pid)) == 3 for r in roots) or None, RealClock(), 5, 0.01)
+    trees = [tree_of(root.pid) for root in roots]
+    seen: list[ending.Ending] = []
+
+    ending.end([step(tree, 0.3) for tree in trees], RealClock(), seen.append)
+
+    assert {*seen[0].left} == {*trees[0].members, *trees[1].members}
+    assert not seen[0].killed
+    assert not [i for tree in trees for i in tree.members if procs.alive(i)]
+    assert all(len(now.left) in (0, 8) for now in seen if not now.killed)
+
+
+def test_what_outlives_a_kill_is_told_with_its_state_and_what_it_holds(start: Start) -> None:
+    process = start(LISTENER)
+    port = process.stdout.readline().strip() if process.stdout else ""
+    identity = procs.identity(process.pid)
+    assert identity
+
+    said = ending.survivor(identity)
+
+    assert f"pid {process.pid} (python" in said
+    assert " is in state S in " in said or " is in state R" in said
+    assert said.endswith(f", listens on port {port}")
 
 
 def test_a_pid_that_belongs_to_another_process_by_now_is_spared(start: Start) -> None:
@@ -57,7 +98,7 @@ def test_a_pid_that_belongs_to_another_process_by_now_is_spared(start: Start) ->
     then = Identity(now.identity.boot_id, now.pid, now.identity.start_ticks - 1)
     tree = Tree(root=replace(now, identity=then), members=(then,), unit="", holds=(), signs=())
 
-    ending.end(tree, RealClock(), 0.0, lambda _: None)
+    ending.end([step(tree, 0.0)], RealClock(), lambda _: None)
 
     assert process.poll() is None
 
@@ -71,10 +112,11 @@ def test_we_are_spared_even_as_a_child_of_the_tree() -> None:
     )
     child = (
         "import sys\nfrom dsv4ctl import census, ending\nfrom dsv4ctl.blame import Tree\n"
-        "from dsv4ctl.clock import RealClock\n"
+        "from dsv4ctl.clock import RealClock\nfrom dsv4ctl.free import EndTree\n"
         "one = census.everything()[int(sys.argv[1])]\n"
         "tree = Tree(root=one, members=(one.identity,), unit='', holds=(), signs=(), groups=(one.group,))\n"
-        "ending.end(tree, RealClock(), 0.2, lambda _: None)\nprint('still here', flush=True)\n"
+        "step = EndTree(tree=tree, term_s=0.2, reason='')\n"
+        "ending.end([step], RealClock(), lambda _: None)\nprint('still here', flush=True)\n"
     )
     with subprocess.Popen([sys.executable, "-c", parent, child], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

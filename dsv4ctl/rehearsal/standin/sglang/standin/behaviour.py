@@ -56,6 +56,8 @@ Misdeeds at the stop:
   join_children_forever_on_term  SIGTERM makes the server wait for children that nobody told to end
   leave_renamed_children  so many processes, in sessions and with titles of their own, survive the server; each holds
                           1 GiB on the first GPU
+  stuck_on            a file that a thread of rank 0 asks for once it is loaded: where no answer comes, the process
+                      outlives SIGKILL with its ports and its memory, as one inside a driver call does
 """
 
 import json
@@ -127,6 +129,7 @@ class Behaviour:
     ignore_sigterm: bool = False
     join_children_forever_on_term: bool = False
     leave_renamed_children: int = 0
+    stuck_on: str | None = None
 
 
 def find(port: int, environment: Mapping[str, str] = os.environ) -> Path | None:

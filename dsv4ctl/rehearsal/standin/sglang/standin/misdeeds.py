@@ -6,6 +6,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 
@@ -122,6 +123,12 @@ def leave_children(settings: Settings) -> None:
         finally:
             # Whatever happens here must not go on as a second scheduler.
             os._exit(0)
+
+
+def get_stuck(settings: Settings) -> None:
+    """Ask for a file in a thread; whether it ever comes back is up to the file system."""
+    if path := settings.behaviour.stuck_on:
+        threading.Thread(target=os.path.exists, args=(path,), daemon=True).start()
 
 
 def _outlive(settings: Settings, number: int) -> None:

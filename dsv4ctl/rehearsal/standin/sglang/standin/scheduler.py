@@ -30,6 +30,7 @@ def main(settings: Settings, rank: int, ready: Pipe, requests: Pipe | None, outp
         loading = phases.load(settings, rank)
         if not rank:
             misdeeds.leave_children(settings)
+            misdeeds.get_stuck(settings)
         side = None if rank else handoff.side_of(settings, receiving.DecodeSide)
         registering.register(settings, rank)
         ready.send({"status": "ready", "tokens": loading.figures.tokens, "seconds": loading.seconds})

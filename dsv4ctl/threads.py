@@ -1,0 +1,45 @@
+"""Where to look into a process whose main thread has ended while another has not: killed, and inside a driver call.
+
+/proc/PID shows the main thread alone: a zombie without files, memory or namespaces, though all of it is still held.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+from dsv4ctl.procstat import parse_stat
+
+
+def folder(pid: int) -> Path:
+    """Where /proc tells what a process has: its own folder, or that of its first thread that has not ended."""
+    own = Path(f"/proc/{pid}")
+    tasks = sorted((own / "task").glob("[0-9]*"), key=lambda task: int(task.name) if task.name != str(pid) else 0)
+    return next((task for task in tasks if _state(task) not in ("", "Z", "X", "x")), own)
+
+
+def doing(pid: int) -> tuple[str, str]:
+    """State of a process, and the function of the kernel in which it sleeps; '' for what cannot be told."""
+    where = folder(pid)
+    try:
+        waits = (where / "wchan").read_text().strip()
+    except OSError:
+        waits = ""
+    return _state(where), "" if waits == "0" else waits
+
+
+def is_killed(pid: int) -> bool:
+    """Whether SIGKILL, or another signal that is fatal to it, has reached a process that has not ended yet."""
+    try:
+        text = (folder(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return False
+    # What is fatal is passed on to every thread as SIGKILL (complete_signal in the kernel's sources).
+    pending = next((line.split()[1] for line in text.splitlines() if line.startswith("SigPnd:")), "0")
+    return bool(int(pending, 16) & 1 << (signal.SIGKILL - 1))
+
+
+def _state(where: Path) -> str:
+    try:
+        return parse_stat(os.fsdecode((where / "stat").read_bytes())).state
+    except (OSError, ValueError):
+        return ""

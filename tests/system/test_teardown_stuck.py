@@ -1,0 +1,179 @@
+"""Processes that outlive SIGKILL in uninterruptible sleep: waited for and told, and never taken for gone."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dsv4ctl.problems import Status
+from dsv4ctl.rehearsal.private import Machine
+from dsv4ctl.rehearsal.standins import ENGINE
+from tests.conftest import Behave
+from tests.system.deploying import (
+    PORT,
+    QUICK,
+    RENDEZVOUS,
+    UNIT,
+    configure,
+    deploy,
+    install,
+    processes_of_ours,
+    prop,
+    systemctl,
+    wait_for_words,
+)
+from tests.system.strays import command, engines, everybody, until
+
+Release = Callable[[], None]
+NEVER = "/mnt/never/file"
+# A stray that holds an internal port and a GPU's device, and asks what is never answered.
+STRAY = f"""
+import os, socket, sys, threading, time
+import sglang.standin
+server = socket.create_server(("127.0.0.1", {RENDEZVOUS}))
+node = open("/dev/nvidia2")
+print(os.getpid(), flush=True)
+if sys.argv[1] == "main":
+    os.stat("{NEVER}")
+threading.Thread(target=os.stat, args=("{NEVER}",)).start()
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def release(machine: Machine) -> Iterator[Release]:
+    """A file system in the machine that never answers; calling it lets go of whoever is stuck on it."""
+    if "fuse" not in Path("/proc/filesystems").read_text().split():
+        pytest.skip("this kernel has no FUSE, with which a process is put into uninterruptible sleep")
+    machine.write("/opt/stuck.py", Path(__file__).with_name("stuck.py").read_text())
+    server = machine.popen((sys.executable, "-P", "/opt/stuck.py", str(Path(NEVER).parent)))
+    assert server.stdout is not None
+    pid = server.stdout.readline().strip()
+    assert pid, server.communicate()
+
+    def let_go() -> None:
+        machine.run(("kill", "-KILL", pid), timeout_s=5, check=False)
+        server.wait(timeout=10)
+
+    yield let_go
+    let_go()
+    machine.run(("umount", "--lazy", str(Path(NEVER).parent)), timeout_s=10, check=False)
+
+
+def stuck(machine: Machine, where: str) -> int:
+    """A stray whose main thread, or another one, is stuck."""
+    stray = machine.popen((ENGINE / "bin/python", "-c", STRAY, where))
+    assert stray.stdout is not None
+    return int(stray.stdout.readline())
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_a_port_that_is_held_after_the_kill_is_told_and_refused_and_free_when_its_holder_is_gone(
+    machine: Machine, behaviour: Behave, release: Release, where: str
+) -> None:
+    """B01: an internal port, held in state D; a teardown fails at its own bound, and no start goes ahead."""
+    behaviour(PORT, **QUICK)
+    install(machine)
+    pid = stuck(machine, where)
+
+    failed = command(machine, "teardown", "--verify", "--grace", "0.2", "--timeout", "3")
+
+    assert failed.status == Status.LEFT_OVER, failed.stderr
+    assert f"killed, 1 left: pid {pid} (python, state D in " in failed.stderr
+    (line,) = (line for line in failed.stderr.splitlines() if "cannot end 1 process" in line)
+    assert f"pid {pid} (python, user root, " in line
+    assert f"is in state D in request_wait_answer, listens on port {RENDEZVOUS}, has nvidia2 open" in line
+
+    refused = systemctl(machine, "start", check=False)
+    assert refused.status != 0
+    assert f"rendezvous port {RENDEZVOUS} is taken" in prop(machine, "StatusText")
+    assert f"stray: pid {pid} (python" in command(machine, "who", str(RENDEZVOUS)).stdout
+
+    release()
+    until(lambda: not engines(machine))
+    assert command(machine, "teardown", "--verify").status == Status.OK
+    assert pid not in everybody(machine)
+
+
+def test_a_deploy_waits_for_a_killed_holder_that_goes_late_and_then_serves(
+    machine: Machine, behaviour: Behave, release: Release
+) -> None:
+    """B01: no success is claimed right after SIGKILL without looking again."""
+    behaviour(PORT, **QUICK)
+    pid = stuck(machine, "main")
+    deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
+    assert deploying.stderr is not None
+
+    said = ""
+    while f"killed, 1 left: pid {pid} (python, state D in " not in said:
+        line = deploying.stderr.readline()
+        assert line, said
+        said += line
+    assert prop(machine, "ActiveState") in ("", "inactive")
+    release()
+
+    _, rest = deploying.communicate(timeout=60)
+    assert deploying.returncode == Status.OK, said + rest
+    assert pid not in everybody(machine)
+
+
+def test_a_rank_of_our_own_that_outlives_its_kill_is_told_and_waited_for(
+    machine: Machine, behaviour: Behave, release: Release
+) -> None:
+    """B01: in a unit it is the supervisor that kills, looks again and says for whom it waits."""
+    configure(machine, '[limits]\ndrain = "1s"\nengine_stop = "1s"')
+    behaviour(PORT, **QUICK, stuck_on=NEVER)
+    deploy(machine)
+    ending = machine.popen(("dsv4ctl", "teardown", "--verify"))
+
+    wait_for_words(machine, "killed, and not gone yet: pid ")
+    words = prop(machine, "StatusText")
+    assert "state D in request_wait_answer" in words
+    assert prop(machine, "ActiveState") == "deactivating"
+    assert ending.poll() is None
+    release()
+
+    said, _ = ending.communicate(timeout=60)
+    assert ending.returncode == Status.OK, said
+    assert f"gone  port {RENDEZVOUS}: free on both families" in said
+    assert f"gone  processes of {UNIT}" in said
+    assert processes_of_ours(machine) == 0
+
+
+STRANGER = """
+import signal, sys
+from dsv4ctl import catch, census, procs, systemd
+from dsv4ctl.blame import Tree
+stray, innocent = map(int, sys.argv[1:])
+scope, asked = "dsv4ctl-ends-test-0.scope", frozenset((stray, innocent))
+mine, other = procs.identity(stray), procs.identity(innocent)
+home = procs.cgroup_of(innocent)
+root = census.everything()[stray]
+net = catch.Net(Tree(root=root, members=(mine,), unit="", holds=(), signs=()), made={scope: asked}, known={mine})
+
+systemd.adopt(scope, sorted(asked), description="a pid that passed to a stranger between look and move")
+assert procs.cgroup_of(innocent) == procs.cgroup_of(stray) != home
+net.close()
+assert procs.cgroup_of(innocent) == home
+assert procs.alive(mine) and procs.cgroup_of(stray).endswith(scope), "a scope with somebody in it was stopped"
+procs.signal(mine, signal.SIGKILL)
+while procs.alive(mine):
+    pass
+net.close()
+assert systemd.show((scope,))[scope].active == "inactive"
+assert procs.alive(other)
+print("spared")
+"""
+
+
+def test_a_stranger_that_systemd_moved_by_his_number_goes_back_and_no_scope_with_anybody_in_it_is_stopped(
+    machine: Machine,
+) -> None:
+    shells = [machine.popen(("sh", "-c", "sleep 600 & echo $!; wait")) for _ in range(2)]
+    pids = [shell.stdout.readline().strip() for shell in shells if shell.stdout is not None]
+
+    done = machine.run((sys.executable, "-P", "-c", STRANGER, *pids), timeout_s=60, check=False)
+
+    assert done.stdout == "spared\n", done.stderr
+    assert int(pids[1]) in everybody(machine)
