@@ -1,10 +1,12 @@
-"""What an engine's answers mean: WAIT, READY or FAILED, why, and what to ask next. Asks nobody and opens no socket."""
+"""What answers of an engine or a router mean: WAIT, READY or FAILED, why, what to ask next. Asks nobody."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, assert_never
+
+from dsv4ctl.model import Role
 
 
 class Verdict(StrEnum):
@@ -16,10 +18,15 @@ class Verdict(StrEnum):
 
 
 class Question(StrEnum):
-    """What an engine is asked, by path."""
+    """What an engine or a router is asked, by path. The first of a role's questions is its own word that it is ready.
+
+    ROUTE goes to a prefill's bootstrap port: 200 once all its ranks are registered (disaggregation/common/conn.py).
+    """
 
     READY = "/ready"
+    READINESS = "/readiness"
     HEALTH = "/health"
+    ROUTE = "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1"
     MODELS = "/v1/models"
     GENERATION = "/v1/completions"
 
@@ -42,6 +49,7 @@ class Want:
     """What the answers must name. `context_length` None: the engine's own is taken. `keyed`: a key is sent."""
 
     model: str
+    role: Role = Role.SERVER
     context_length: int | None = None
     keyed: bool = False
 
@@ -51,7 +59,9 @@ class Answers:
     """The last answer to each question, and whether the engine has logged that it is ready."""
 
     ready: Reply | None = None
+    readiness: Reply | None = None
     health: Reply | None = None
+    route: Reply | None = None
     models: Reply | None = None
     generation: Reply | None = None
     ready_line: bool = False
@@ -67,8 +77,8 @@ class Finding:
 
     @property
     def proving(self) -> bool:
-        """Whether the engine calls itself ready, so that it is our proof that is awaited and no longer the engine."""
-        return self.ask is not Question.READY
+        """Whether it calls itself ready, so that it is our proof that is awaited and no longer the engine."""
+        return self.ask not in (Question.READY, Question.READINESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +93,10 @@ class Pulse:
 # /health takes 1.0 s by construction and up to 20 s before it turns into a 503 (SGLANG_HEALTH_CHECK_TIMEOUT).
 HEALTH_TIMEOUT_S = 25.0
 # A first generation may compile kernels, so it is given as long as the proof has; these bound the cheap questions only.
-TIMEOUTS_S: Mapping[Question, float] = {Question.READY: 5.0, Question.MODELS: 5.0, Question.HEALTH: HEALTH_TIMEOUT_S}
+TIMEOUTS_S: Mapping[Question, float] = {
+    **dict.fromkeys((Question.READY, Question.READINESS, Question.ROUTE, Question.MODELS), 5.0),
+    Question.HEALTH: HEALTH_TIMEOUT_S,
+}
 
 _QUEUES = ("num_running_reqs", "num_waiting_reqs")
 # What a prefill or decode role still carries for its partner: as much a request in flight as a running one.
@@ -97,14 +110,28 @@ _PD_QUEUES = (
 
 
 def judge(want: Want, answers: Answers) -> Finding:
-    """Judge a starting engine of role `server`.
+    """Judge a start by its role.
 
     1. any answer 401 or 403: FAILED, for the key is wrong and no waiting helps
-    2. /ready 200; where the build has no /ready, the ready log line and then /health 200
-    3. /v1/models names the model asked for, with the context length asked for
-    4. one generation gave text: READY
+    2. an engine's /ready 200, or, where the build has no /ready, the ready log line and then /health 200; a router's
+       /readiness 200: a healthy prefill and a healthy decode are behind it (its /health says 200 without any)
+    3. a prefill: all its ranks have registered, so that a decode can meet them
+    4. /v1/models names the model asked for, with the context length asked for; a router does not tell that
+    5. a server and a router: one generation gave text. A half is never sent one: without a partner it may die of it
     """
-    return _refused_key(want, answers) or _engine_says(answers) or _serves(want, answers) or _generates(answers)
+    if refused := _refused_key(want, answers):
+        return refused
+    match want.role:
+        case Role.SERVER:
+            return _engine_says(answers) or _serves(want, answers) or _generates(want, answers)
+        case Role.PREFILL:
+            return _engine_says(answers) or _registered(answers) or _serves(want, answers) or _whole_half()
+        case Role.DECODE:
+            return _engine_says(answers) or _serves(want, answers) or _whole_half()
+        case Role.ROUTER:
+            return _router_says(answers) or _serves(want, answers) or _generates(want, answers)
+        case _:
+            assert_never(want.role)
 
 
 def _refused_key(want: Want, answers: Answers) -> Finding | None:
@@ -112,7 +139,8 @@ def _refused_key(want: Want, answers: Answers) -> Finding | None:
     for question, reply in asked.items():
         if reply is not None and reply.status in (401, 403):
             what = "refuses the key it is sent" if want.keyed else "asks for a key, and none is configured"
-            return Finding(Verdict.FAILED, f"key problem: the engine {what} ({question} says {reply.status})")
+            words = f"key problem: the {want.role.program} {what} ({question} says {reply.status})"
+            return Finding(Verdict.FAILED, words)
     return None
 
 
@@ -124,35 +152,52 @@ def _engine_says(answers: Answers) -> Finding | None:
         return Finding(Verdict.WAIT, _said(Question.READY, ready), Question.READY)
     if not answers.ready_line:
         return Finding(Verdict.WAIT, "no /ready in this build, and its log does not say ready", Question.READY)
-    if answers.health is None or answers.health.status != 200:
-        return Finding(Verdict.WAIT, _said(Question.HEALTH, answers.health), Question.HEALTH)
-    return None
+    return _once(Question.HEALTH, answers.health)
+
+
+def _router_says(answers: Answers) -> Finding | None:
+    return _once(Question.READINESS, answers.readiness)
+
+
+def _registered(answers: Answers) -> Finding | None:
+    return _once(Question.ROUTE, answers.route)
+
+
+def _once(question: Question, reply: Reply | None) -> Finding | None:
+    """None once the answer was 200."""
+    if reply is not None and reply.status == 200:
+        return None
+    return Finding(Verdict.WAIT, _said(question, reply), question)
+
+
+def _whole_half() -> Finding:
+    return Finding(Verdict.READY, "it is ready by its own word; the generation comes through the router")
 
 
 def _serves(want: Want, answers: Answers) -> Finding | None:
     reply = answers.models
     if reply is None or reply.status != 200:
-        return Finding(Verdict.WAIT, _said(Question.MODELS, reply), Question.MODELS)
+        return _once(Question.MODELS, reply)
     served = served_models(reply.body)
     if want.model not in served:
         names = ", ".join(served) or "no model"
-        return Finding(Verdict.FAILED, f"the engine serves {names}, not {want.model}")
+        return Finding(Verdict.FAILED, f"the {want.role.program} serves {names}, not {want.model}")
     context = served[want.model]
-    if want.context_length is not None and context != want.context_length:
+    if want.context_length is not None and want.role is not Role.ROUTER and context != want.context_length:
         return Finding(Verdict.FAILED, f"the engine serves context length {context}, not {want.context_length}")
     return None
 
 
-def _generates(answers: Answers) -> Finding:
-    reply = answers.generation
+def _generates(want: Want, answers: Answers) -> Finding:
+    reply, program = answers.generation, want.role.program
     if reply is None or reply.status != 200:
         # A 4xx to this request will not change; 408 and 429 are about the moment, and 5xx may be.
         final = reply is not None and reply.status is not None and 400 <= reply.status < 500
         if final and reply is not None and reply.status not in (408, 429):
-            return Finding(Verdict.FAILED, f"the engine refuses to generate: {_said(Question.GENERATION, reply)}")
+            return Finding(Verdict.FAILED, f"the {program} refuses to generate: {_said(Question.GENERATION, reply)}")
         return Finding(Verdict.WAIT, _said(Question.GENERATION, reply), Question.GENERATION)
     if not generated_text(reply.body):
-        return Finding(Verdict.WAIT, "the engine answers a generation without any text", Question.GENERATION)
+        return Finding(Verdict.WAIT, f"the {program} answers a generation without any text", Question.GENERATION)
     return Finding(Verdict.READY, "one generation came back with text")
 
 
@@ -215,17 +260,18 @@ def complaint(question: Question, reply: Reply) -> str:
 
 def _said(question: Question, reply: Reply | None) -> str:
     """An answer in words, with the engine's own reason where it gave one."""
+    path = question.partition("?")[0]
     if reply is None:
-        return f"{question} was not asked yet"
+        return f"{path} was not asked yet"
     if reply.status is None:
-        return f"{question} does not answer: {reply.error}"
-    return f"{question} says {reply.status}{_own_reason(reply)}"
+        return f"{path} does not answer: {reply.error}"
+    return f"{path} says {reply.status}{_own_reason(reply)}"
 
 
 def _own_reason(reply: Reply) -> str:
-    """The message of an OpenAI-style error body, cut to a line."""
+    """The message of an OpenAI-style error body or a router's reason, cut to a line."""
     found = _parsed(reply.body)
-    error = found.get("error", found)
+    error = found.get("error") or found.get("reason") or found
     message = error.get("message") if isinstance(error, dict) else error if isinstance(error, str) else None
     return f" ({' '.join(message.split())[:120]})" if isinstance(message, str) and message else ""
 

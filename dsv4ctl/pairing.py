@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dsv4ctl import pair, probe
 from dsv4ctl.clock import Clock, until
 from dsv4ctl.engine.counters import parse_counts, parse_queues
+from dsv4ctl.health import Question
 from dsv4ctl.model import Instance, Peer, Role
 from dsv4ctl.pair import Generation, Half, PairVerdict, Probed
 
@@ -16,8 +17,6 @@ ASK_TIMEOUT_S = 5.0
 COUNTED_WITHIN_S = 3.0
 # A request is given up this long after it was looked for: so long it stands in the queues of whoever has it.
 LINGER_S = 2 * ASK_TIMEOUT_S + 2
-# The prefill's bootstrap server answers 200 once every rank has registered (SGLang, disaggregation/common/conn.py).
-ROUTE = "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +46,8 @@ def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> 
         nonce=nonce,
         must_repeat=found.prefill.repeats,
         prefill=replace(_counted(found.prefill, key), trouble=_prefill_trouble(found.prefill)),
-        decode=replace(_counted(found.decode, key), trouble=_trouble(found.decode, "/ready")),
-        router_trouble=_trouble(found.router, "/readiness"),
+        decode=replace(_counted(found.decode, key), trouble=_trouble(found.decode, Question.READY)),
+        router_trouble=_trouble(found.router, Question.READINESS),
     )
     if before.prefill.trouble or before.decode.trouble or before.router_trouble:
         return before
@@ -107,13 +106,13 @@ def _counted(half: Peer, key: str) -> Half:
 
 
 def _prefill_trouble(prefill: Peer) -> str:
-    return _trouble(prefill, "/ready") or _trouble(prefill, ROUTE, prefill.bootstrap_port)
+    return _trouble(prefill, Question.READY) or _trouble(prefill, Question.ROUTE, prefill.bootstrap_port)
 
 
-def _trouble(instance: Instance | Peer, path: str, port: int | None = None) -> str:
+def _trouble(instance: Instance | Peer, path: Question, port: int | None = None) -> str:
     """Why it is not ready by its own word; '' when it is. Engines of before /ready say 404 and mean nothing by it."""
     answer = probe.get(f"{probe.base_url(instance.host, port or instance.port)}{path}", timeout_s=ASK_TIMEOUT_S)
-    if answer.status == 200 or (answer.status == 404 and path == "/ready"):
+    if answer.status == 200 or (answer.status == 404 and path is Question.READY):
         return ""
     said = answer.error or f"status {answer.status}"
     return f"{path.partition('?')[0]} on port {port or instance.port} says {said}"

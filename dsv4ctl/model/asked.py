@@ -12,6 +12,11 @@ class Role(StrEnum):
     DECODE = "decode"
     ROUTER = "router"
 
+    @property
+    def program(self) -> str:
+        """What runs in this role, in a word: the engine, or the router in front of engines."""
+        return "router" if self is Role.ROUTER else "engine"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleShape:

@@ -94,7 +94,7 @@ class Ending:
         if now < plan.abort_at and plan.idle_since is None:
             return words.draining(left, plan.abort_at - now)
         what = "no request left" if plan.idle_since is not None else "the drain limit is over, requests were aborted"
-        return f"stopping: {what}; the engine has {math.ceil(plan.kill_at - now)} s to end"
+        return f"stopping: {what}; the {self._run.instance.role.program} has {math.ceil(plan.kill_at - now)} s to end"
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,12 @@ class Ending:
         self._run.voice.extend(SWEEP_S + MARGIN_S)
         if left := self._sweep():
             return self._left_over(left, "")
-        state = replace(self._run.voice.state, phase=Phase.STOPPED, words=f"stopped: the engine {how}", exit=0)
+        state = replace(
+            self._run.voice.state,
+            phase=Phase.STOPPED,
+            words=f"stopped: the {self._run.instance.role.program} {how}",
+            exit=0,
+        )
         self._run.voice.tell(state)
         return SuperviseExit.OK
 

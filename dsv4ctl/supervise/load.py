@@ -37,6 +37,7 @@ class Loading:
         now = run.clock.now()
         self.progress = progress.begun(now)
         self._run, self._past = run, past
+        self._program = run.instance.role.program
         self._proving = Proving(run)
         self._capacity: Capacity | None = None
         self._looked = Looked(Who.NOBODY)
@@ -58,9 +59,11 @@ class Loading:
     def _tell(self) -> None:
         run, here, now = self._run, self.progress, self._run.clock.now()
         left_s = progress.left_s(here, self._past, run.instance.digest, now)
-        line = words.loading(here, left_s)
+        line = words.loading(here, run.instance.role, left_s)
         if self._looked.who is Who.RELATIVE:
-            line += f"; port {run.instance.port} is held by {self._looked.words}, not by the engine's main process"
+            line += (
+                f"; port {run.instance.port} is held by {self._looked.words}, not by the {self._program}'s main process"
+            )
         state = replace(run.voice.state, done=here.done, total=here.total, left_s=left_s, capacity=self._capacity)
         run.voice.tell(replace(state, phase=here.phase, words=line))
         if here.moved_at > self._extended_for:
@@ -144,7 +147,7 @@ class Loading:
 
     def _see(self, looked: Looked) -> Failed | None:
         if looked.who is Who.IMPOSTOR:
-            line = f"port {self._run.instance.port} is taken while the engine loads: {looked.words}"
+            line = f"port {self._run.instance.port} is taken while the {self._program} loads: {looked.words}"
             return Failed(exit=SuperviseExit.PORT, words=line, advice=OTHER_PORT, grace_s=0.0)
         if looked.ours and not self._looked.ours:
             self._ask_at = self._ours_since = self._run.clock.now()
@@ -175,16 +178,16 @@ class Loading:
     def _died(self, end: End) -> Failed:
         cause, advice = self._run.hearing.cause()
         if end.status == 2:
-            line = f"the engine refuses its arguments: {self._run.hearing.refusal()}"
+            line = f"the {self._program} refuses its arguments: {self._run.hearing.refusal()}"
             return Failed(exit=SuperviseExit.USAGE, words=line, advice=advice or self._run.logs)
         if end.status == 3:
             return self._not_bound()
-        line = f"the engine {end.words} in {words.place(self.progress)}: {cause}"
+        line = f"the {self._program} {end.words} in {words.place(self.progress)}: {cause}"
         return Failed(exit=SuperviseExit.DIED_LOADING, words=line, advice=advice or self._run.logs)
 
     def _not_bound(self) -> Failed:
-        holder = self._holder()
-        line = f"the engine could not bind port {self._run.instance.port}: {holder or self._run.hearing.cause()[0]}"
+        holder, port = self._holder(), self._run.instance.port
+        line = f"the {self._program} could not bind port {port}: {holder or self._run.hearing.cause()[0]}"
         advice = "deploy on another port" if holder.startswith("its own") else OTHER_PORT
         return Failed(exit=SuperviseExit.PORT, words=line, advice=advice)
 

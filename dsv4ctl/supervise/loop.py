@@ -12,7 +12,7 @@ from dsv4ctl.clock import Clock
 from dsv4ctl.engine import sglang
 from dsv4ctl.model import Instance, Phase, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
-from dsv4ctl.supervise import engine, progress, territory
+from dsv4ctl.supervise import engine, progress, territory, words
 from dsv4ctl.supervise.admission import Admission
 from dsv4ctl.supervise.ending import Ending
 from dsv4ctl.supervise.engine import Child
@@ -42,8 +42,8 @@ def supervise(
     )
     match admission.until_over():
         case Asked() as stop:
-            words = f"stopped ({stop.signal}) before the engine was started"
-            voice.tell(replace(voice.state, phase=Phase.STOPPED, words=words, exit=0), "STOPPING=1")
+            line = f"stopped ({stop.signal}) before the {instance.role.program} was started"
+            voice.tell(replace(voice.state, phase=Phase.STOPPED, words=line, exit=0), "STOPPING=1")
             return SuperviseExit.OK
         case Failed() as failed:
             return _refused(voice, failed)
@@ -59,7 +59,14 @@ def supervise(
         return _refused(voice, failed)
     hearing = Hearing(journal, key, clock)
     inbox.follow(child, hearing)
-    voice.tell(replace(voice.state, phase=Phase.STARTING, words="starting the engine", engine_pid=child.identity.pid))
+    voice.tell(
+        replace(
+            voice.state,
+            phase=Phase.STARTING,
+            words=words.doing(Phase.STARTING, instance.role),
+            engine_pid=child.identity.pid,
+        )
+    )
     own = Territory(cgroup=territory.claim(instance.unit, environment), engine=child.identity)
     run = Run(
         instance=instance,

@@ -33,7 +33,12 @@ class Proving:
         instance = run.instance
         self.since: float | None = None
         self._run = run
-        self._want = Want(model=instance.served_model_name, context_length=instance.context_length, keyed=bool(run.key))
+        self._want = Want(
+            model=instance.served_model_name,
+            role=instance.role,
+            context_length=instance.context_length,
+            keyed=bool(run.key),
+        )
         self._answers = Answers()
 
     @property
@@ -43,7 +48,7 @@ class Proving:
 
     @property
     def context_length(self) -> int | None:
-        """The context length that the engine serves the model with."""
+        """The context length that the engine serves the model with; a router does not tell."""
         models = self._answers.models
         return health.served_models(models.body).get(self._want.model) if models else None
 
@@ -87,8 +92,12 @@ def _answered(answers: Answers, asking: Asking) -> Answers:
     match asking.question:
         case Question.READY:
             return replace(answers, ready=asking.answer)
+        case Question.READINESS:
+            return replace(answers, readiness=asking.answer)
         case Question.HEALTH:
             return replace(answers, health=asking.answer)
+        case Question.ROUTE:
+            return replace(answers, route=asking.answer)
         case Question.MODELS:
             return replace(answers, models=asking.answer)
         case Question.GENERATION:

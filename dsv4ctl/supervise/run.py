@@ -36,8 +36,9 @@ class Run:
         return f"dsv4ctl logs {self.instance.name}"
 
     def url(self, question: Question | str) -> str:
-        """Where the engine is asked."""
-        return probe.base_url(self.instance.host, self.instance.port) + question
+        """Where this is asked: a prefill's ranks register at its bootstrap port, all else is at the HTTP port."""
+        port = self.instance.bootstrap_port if question is Question.ROUTE else self.instance.port
+        return probe.base_url(self.instance.host, port or self.instance.port) + question
 
     def say(self, phase: Phase, words: str, *assignments: str) -> None:
         """Tell where the instance is."""
@@ -51,6 +52,6 @@ def asked(number: int, journal: Journal, voice: Voice) -> Asked | None:
         return Asked(name)
     if number == signal.SIGQUIT:
         return Asked(name, hurried=True)
-    journal.note(f"{name} changes nothing here: the engine reads its arguments at its start only ({voice.state.words})")
+    journal.note(f"{name} changes nothing here: arguments are read at the start only ({voice.state.words})")
     voice.again()
     return None

@@ -96,7 +96,7 @@ class Serving:
     def _feel(self, beat: Beat) -> Failed | None:
         """Take a probe in. An engine that says that it drains, and is not healthy, was told to by somebody else."""
         if self._told_to_drain and beat.complaint:
-            line = "somebody else told the engine to stop (SIGTERM to its main process)"
+            line = f"somebody else told the {self._run.instance.role.program} to stop (SIGTERM to its main process)"
             return Failed(exit=SuperviseExit.DIED_SERVING, words=line, advice="stop it through systemctl", drains=True)
         self._told_to_drain, self._silent = False, beat.silent
         self._note(beat)
@@ -113,14 +113,14 @@ class Serving:
             return
         if self._pulse.failing_since != was:
             self._failing_at = time.strftime("%H:%M:%S", time.localtime(run.clock.wall()))
-            run.journal.note(f"the engine does not answer well: {beat.complaint}")
+            run.journal.note(f"the {run.instance.role.program} does not answer well: {beat.complaint}")
         left_s = self._pulse.failing_since + run.instance.limits.unhealthy_s - now
         limit = words.duration(max(0.0, left_s))
         run.say(Phase.READY, f"failing since {self._failing_at}: {beat.complaint}; ended in {limit} unless it recovers")
 
     def _died(self, end: End) -> Failed:
         cause, advice = self._run.hearing.cause()
-        line = f"the engine {end.words} while it served: {cause}"
+        line = f"the {self._run.instance.role.program} {end.words} while it served: {cause}"
         return Failed(exit=SuperviseExit.DIED_SERVING, words=line, advice=advice or self._run.logs)
 
 

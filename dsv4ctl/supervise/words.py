@@ -1,8 +1,9 @@
 """What the operator reads: one line for each state of an instance. Pure."""
 
 import math
+from collections.abc import Mapping
 
-from dsv4ctl.model import Capacity, Instance, Phase
+from dsv4ctl.model import Capacity, Instance, Phase, Role
 from dsv4ctl.supervise.progress import Progress
 
 DOING = {
@@ -14,11 +15,26 @@ DOING = {
     Phase.WARMUP: "warming up",
     Phase.PROOF: "proving it with one generation",
 }
+# A half is proved by its own word, and a router's log tells no phases: its port is bound a second after its start.
+DOING_OF: Mapping[Role, Mapping[Phase, str]] = {
+    Role.PREFILL: {Phase.PROOF: "proving it: its ranks register for the decode"},
+    Role.DECODE: {Phase.PROOF: "proving it by its own word"},
+    Role.ROUTER: {
+        Phase.STARTING: "starting the router",
+        Phase.WARMUP: "waiting until it has taken its workers in",
+        Phase.PROOF: "proving it with one generation through it",
+    },
+}
 
 
-def loading(progress: Progress, left_s: int | None) -> str:
+def doing(phase: Phase, role: Role) -> str:
+    """What an instance of this role does in this phase of its start."""
+    return DOING_OF.get(role, {}).get(phase) or DOING[phase]
+
+
+def loading(progress: Progress, role: Role, left_s: int | None) -> str:
     """`loading weights 31/46, about 40 s left`."""
-    return DOING[progress.phase] + _count(progress) + (f", about {duration(left_s)} left" if left_s else "")
+    return doing(progress.phase, role) + _count(progress) + (f", about {duration(left_s)} left" if left_s else "")
 
 
 def place(progress: Progress) -> str:

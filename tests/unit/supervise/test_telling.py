@@ -253,9 +253,9 @@ def test_what_an_errand_did_not_expect_is_raised_where_it_is_collected() -> None
 
 def test_the_words_for_the_operator() -> None:
     weights = progress.counted(progress.begun(0.0), Phase.WEIGHTS, (31, 46), 1.0)
-    assert words.loading(weights, 40) == "loading weights 31/46, about 40 s left"
-    assert words.loading(weights, 300) == "loading weights 31/46, about 5 min left"
-    assert words.loading(progress.begun(0.0), None) == "starting the engine"
+    assert words.loading(weights, Role.SERVER, 40) == "loading weights 31/46, about 40 s left"
+    assert words.loading(weights, Role.SERVER, 300) == "loading weights 31/46, about 5 min left"
+    assert words.loading(progress.begun(0.0), Role.SERVER, None) == "starting the engine"
     assert words.place(weights) == "weights 31/46"
     assert words.draining(3, 96.4) == "draining, 3 requests left, at most 97 s"
     assert words.draining(1, -5) == "draining, 1 request left, at most 0 s"
