@@ -198,6 +198,7 @@ class SuperviseExit(IntEnum):
     DIED_SERVING = 14
     UNHEALTHY = 15
     LEFT_OVER = 16
+    PEER = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,16 @@ from dsv4ctl.engine import log
 from dsv4ctl.engine.log import Event
 from dsv4ctl.engine.trouble_kinds import Kind
 from dsv4ctl.health import Verdict
-from dsv4ctl.model import Capacity, Phase, SuperviseExit
+from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
 from dsv4ctl.problems import Problem
-from dsv4ctl.supervise import look, progress, words
+from dsv4ctl.supervise import look, peers, progress, words
 from dsv4ctl.supervise.engine import End
 from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.hearing import Said
 from dsv4ctl.supervise.inbox import Happening, Quiet, Told
 from dsv4ctl.supervise.look import Looked, Who
 from dsv4ctl.supervise.outcome import SERVING_GRACE_S, Failed, Over, Ready
+from dsv4ctl.supervise.peers import Seen, Stand
 from dsv4ctl.supervise.progress import PastStart
 from dsv4ctl.supervise.proving import Asking, Proving, pace_s
 from dsv4ctl.supervise.run import Run, asked
@@ -41,12 +42,14 @@ class Loading:
         self._proving = Proving(run)
         self._capacity: Capacity | None = None
         self._looked = Looked(Who.NOBODY)
+        self._missing: tuple[Seen, ...] = ()
         self._look_at = self._ask_at = self._ours_since = now
         self._extended_for = float("-inf")
 
     def until_over(self) -> Ready | Over:
         """Go on until the engine is proved, has failed, or somebody wants to stop."""
         while True:
+            self._look_at_workers()
             self._tell()
             if failed := self._overdue():
                 return failed
@@ -56,6 +59,13 @@ class Loading:
 
     # ---- what is due ---------------------------------------------------------------------------------------------
 
+    def _look_at_workers(self) -> None:
+        """A router has nothing to make progress with while a worker that it was started for is away again."""
+        if self._run.instance.role is Role.ROUTER:
+            self._missing = peers.awaited(self._run.peers.look(), {}, 1.0)
+            if any(one.stand is Stand.COMING for one in self._missing):
+                self.progress = progress.held_up(self.progress, self._run.clock.now())
+
     def _tell(self) -> None:
         run, here, now = self._run, self.progress, self._run.clock.now()
         left_s = progress.left_s(here, self._past, run.instance.digest, now)
@@ -64,6 +74,7 @@ class Loading:
             line += (
                 f"; port {run.instance.port} is held by {self._looked.words}, not by the {self._program}'s main process"
             )
+        line += "".join(f"; {one.words}" for one in self._missing)
         state = replace(run.voice.state, done=here.done, total=here.total, left_s=left_s, capacity=self._capacity)
         run.voice.tell(replace(state, phase=here.phase, words=line))
         if here.moved_at > self._extended_for:
@@ -192,6 +203,11 @@ class Loading:
         return Failed(exit=SuperviseExit.PORT, words=line, advice=advice)
 
     def _unproved(self, why: str) -> Failed:
+        if self._missing:
+            # No fault of the router's: it is tried again, and waits for them then.
+            line = f"a worker went away before the router was proved ({self._missing[0].words})"
+            advice = f"dsv4ctl logs {self._missing[0].peer.name}"
+            return Failed(exit=SuperviseExit.PEER, words=line, advice=advice, grace_s=SERVING_GRACE_S)
         line = f"cannot prove {self._run.instance.served_model_name} on {words.address(self._run.instance)}: {why}"
         return Failed(exit=SuperviseExit.PROOF, words=line, advice=self._run.logs, grace_s=SERVING_GRACE_S)
 

@@ -10,9 +10,9 @@ from typing import assert_never
 from dsv4ctl import procs, store
 from dsv4ctl.clock import Clock
 from dsv4ctl.engine import sglang
-from dsv4ctl.model import Instance, Phase, RunState, SuperviseExit
+from dsv4ctl.model import Instance, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
-from dsv4ctl.supervise import engine, progress, territory, words
+from dsv4ctl.supervise import awaiting, engine, progress, territory, words
 from dsv4ctl.supervise.admission import Admission
 from dsv4ctl.supervise.ending import Ending
 from dsv4ctl.supervise.engine import Child
@@ -23,6 +23,7 @@ from dsv4ctl.supervise.journal import Journal, is_journald
 from dsv4ctl.supervise.load import Loading
 from dsv4ctl.supervise.notify import ToSystemd, ToTerminal, Voice
 from dsv4ctl.supervise.outcome import Asked, Failed, Over, Ready
+from dsv4ctl.supervise.peers import Watch
 from dsv4ctl.supervise.progress import PastStart, Progress
 from dsv4ctl.supervise.run import Run
 from dsv4ctl.supervise.territory import Territory
@@ -40,7 +41,8 @@ def supervise(
     admission = Admission(
         instance=instance, environment=environment, inbox=inbox, journal=journal, voice=voice, clock=clock
     )
-    match admission.until_over():
+    watch = _peers(instance, environment)
+    match awaiting.until_over(admission, watch) or admission.until_over():
         case Asked() as stop:
             line = f"stopped ({stop.signal}) before the {instance.role.program} was started"
             voice.tell(replace(voice.state, phase=Phase.STOPPED, words=line, exit=0), "STOPPING=1")
@@ -72,6 +74,7 @@ def supervise(
         instance=instance,
         key=key,
         territory=own,
+        peers=watch,
         hearing=hearing,
         inbox=inbox,
         voice=voice,
@@ -128,13 +131,19 @@ def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, jou
         name=instance.name,
         digest=instance.digest,
         phase=Phase.GATE,
-        words="checking ports, engine and model",
+        words="checking ports, engine and model" if instance.role is not Role.ROUTER else "checking ports and router",
         since=now,
         started_at=now,
         pid=ourselves.pid,
         start_ticks=ourselves.start_ticks,
     )
     return Voice(state, clock, notifier, journal=journal, file=folder / "state.json" if folder else None)
+
+
+def _peers(instance: Instance, environment: Mapping[str, str]) -> Watch:
+    """Nobody else's folder is known where systemd made us none: then they cannot be seen, and count as not started."""
+    folder = _folder(environment, "RUNTIME_DIRECTORY")
+    return Watch(folder.parent if folder else Path("/run/dsv4ctl"), instance.peers)
 
 
 def _write_secrets(instance: Instance, key: str) -> None:

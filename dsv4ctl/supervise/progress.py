@@ -59,6 +59,11 @@ def counted(progress: Progress, phase: Phase, count: tuple[int, int], now: float
     return replace(progress, done=count[0], total=count[1], moved_at=now)
 
 
+def held_up(progress: Progress, now: float) -> Progress:
+    """The start while somebody else is waited for, who makes progress."""
+    return replace(progress, moved_at=now)
+
+
 def stalled_for(progress: Progress, now: float) -> float:
     """Seconds since the last progress."""
     return now - progress.moved_at

@@ -12,6 +12,7 @@ from dsv4ctl.supervise.inbox import Inbox
 from dsv4ctl.supervise.journal import Journal
 from dsv4ctl.supervise.notify import Voice
 from dsv4ctl.supervise.outcome import Asked
+from dsv4ctl.supervise.peers import Watch
 from dsv4ctl.supervise.territory import Territory
 
 STOP = (signal.SIGTERM, signal.SIGINT)
@@ -24,6 +25,7 @@ class Run:
     instance: Instance
     key: str
     territory: Territory
+    peers: Watch
     hearing: Hearing
     inbox: Inbox
     voice: Voice

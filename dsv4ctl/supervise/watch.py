@@ -8,7 +8,7 @@ from typing import assert_never
 from dsv4ctl import health, probe
 from dsv4ctl.engine.log import PhaseSeen
 from dsv4ctl.health import HEALTH_TIMEOUT_S, Pulse, Question
-from dsv4ctl.model import Capacity, Phase, SuperviseExit
+from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
 from dsv4ctl.supervise import look, words
 from dsv4ctl.supervise.engine import End
 from dsv4ctl.supervise.errands import Brought
@@ -30,7 +30,8 @@ SILENT_GRACE_S = 3.0
 class Beat:
     """One probe: when it began, what was wrong ('' nothing), and the mark of the engine's work.
 
-    `silent`: nothing was answered at all. `beside`: who else listens on the port, on another address.
+    `silent`: nothing was answered at all. `beside`: who else listens on the port, on another address. `degraded`: what
+    a router that is well cannot do.
     """
 
     at: float
@@ -38,6 +39,7 @@ class Beat:
     mark: tuple[object, ...] = ()
     silent: bool = False
     beside: str = ""
+    degraded: str = ""
 
 
 class Serving:
@@ -109,7 +111,8 @@ class Serving:
         if self._pulse.failing_since is None:
             if was is not None:
                 run.journal.note(f"well again after {words.duration(now - was)}")
-            run.say(Phase.READY, self._words + (f"; beware: {beat.beside} as well" if beat.beside else ""))
+            beware = f"; beware: {beat.beside} as well" if beat.beside else ""
+            run.say(Phase.READY, self._words + beware + (f"; degraded: {beat.degraded}" if beat.degraded else ""))
             return
         if self._pulse.failing_since != was:
             self._failing_at = time.strftime("%H:%M:%S", time.localtime(run.clock.wall()))
@@ -134,6 +137,8 @@ def probe_once(run: Run) -> Beat:
         return Beat(at, f"the port is lost: {looked.words} listens on {port}")
     # Somebody beside a serving engine is no fault of the engine's, and clients that reach it must hear of it.
     beside = looked.words if looked.who is Who.IMPOSTOR else ""
+    if run.instance.role is Role.ROUTER:
+        return _router_beat(run, at, beside)
     # A probe need not hang longer than the engine may.
     timeout_s = min(HEALTH_TIMEOUT_S, max(SHORTEST_S, run.instance.limits.unhealthy_s))
     answer = probe.get(run.url(Question.HEALTH), run.key, timeout_s=timeout_s)
@@ -142,3 +147,12 @@ def probe_once(run: Run) -> Beat:
     loads = probe.get(run.url(LOADS), run.key, timeout_s=LOADS_TIMEOUT_S)
     mark = health.work_mark(loads.body) if loads.status == 200 else ()
     return Beat(at, complaint, mark, silent=answer.status is None and loads.status is None)
+
+
+def _router_beat(run: Run, at: float, beside: str) -> Beat:
+    """A router without workers says 503 and is well: it takes them in when they are back."""
+    answer = probe.get(run.url(Question.READINESS), run.key, timeout_s=health.TIMEOUTS_S[Question.READINESS])
+    said = health.complaint(Question.READINESS, answer)
+    if answer.status == 503:
+        return Beat(at, "", beside=beside, degraded=said)
+    return Beat(at, said, silent=answer.status is None, beside=beside)

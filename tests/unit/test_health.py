@@ -1,7 +1,7 @@
 """What an engine's answers mean."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dsv4ctl import health
 from dsv4ctl.health import Answers, Pulse, Question, Verdict, Want
+from dsv4ctl.model import Role
 
 
 @dataclass(frozen=True)
@@ -179,3 +180,43 @@ def test_a_probe_that_could_not_read_the_loads_is_no_sign_of_life() -> None:
     mark = health.work_mark(load(num_used_tokens=7))
     pulse = health.beat(health.beat(health.beat(Pulse(), "x", mark, 0.0), "x", (), 100.0), "x", mark, 200.0)
     assert pulse.failing_since == 0.0
+
+
+# ---- by role ---------------------------------------------------------------------------------------------------------
+
+
+def test_b74_a_half_is_whole_without_a_generation() -> None:
+    asked = Answers(ready=OK, models=models())
+    assert health.judge(replace(WANT, role=Role.DECODE), asked).verdict is Verdict.READY
+    assert health.judge(replace(WANT, role=Role.PREFILL), replace(asked, route=OK)).verdict is Verdict.READY
+
+
+@pytest.mark.parametrize("route", [None, BUSY, SILENT])
+def test_a_prefill_waits_until_all_its_ranks_have_registered(route: Answer | None) -> None:
+    finding = health.judge(replace(WANT, role=Role.PREFILL), Answers(ready=OK, models=models(), route=route))
+    assert (finding.verdict, finding.ask) == (Verdict.WAIT, Question.ROUTE)
+
+
+def test_halves_of_builds_without_ready_are_asked_for_their_health() -> None:
+    old = Answers(ready=NO_PATH, ready_line=True)
+    assert health.judge(replace(WANT, role=Role.DECODE), old).ask is Question.HEALTH
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE, Role.ROUTER])
+def test_another_model_fails_every_role(role: Role) -> None:
+    answers = Answers(ready=OK, readiness=OK, route=OK, models=models("other"))
+    finding = health.judge(replace(WANT, role=role), answers)
+    assert finding.verdict is Verdict.FAILED
+    assert f"the {role.program} serves other, not dsv4" in finding.words
+
+
+def test_b79_a_router_is_ready_with_its_workers_and_one_generation_through_it_and_not_before() -> None:
+    want = replace(WANT, role=Role.ROUTER)
+    alone = Answer(503, b'{"status":"not ready","reason":"insufficient healthy workers"}')
+    waits = health.judge(want, Answers(readiness=alone))
+    assert (waits.ask, waits.proving) == (Question.READINESS, False)
+    assert "insufficient healthy workers" in waits.words
+    # It names no context length.
+    fronts = Answers(readiness=OK, models=models(context=None))
+    assert (health.judge(want, fronts).ask, health.judge(want, fronts).proving) == (Question.GENERATION, True)
+    assert health.judge(want, replace(fronts, generation=generation())).verdict is Verdict.READY

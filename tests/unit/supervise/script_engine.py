@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     "hang": False,  # never binds
     "has_ready": True,
     "warm_s": 0.0,  # 503 until then
+    "readiness": 404,  # a router's
+    "route": 404,  # a prefill's, here on the same port
     "generates_after_s": 0.0,
     "generation": 200,  # status; 0 hangs
     "requests": 0,  # carried until aborted
@@ -51,6 +53,8 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/ready":
             self.answer(404 if not it["has_ready"] else 200 if warm and not it.get("draining") else 503)
+        elif path in ("/readiness", "/route"):
+            self.answer(it[path[1:]] if warm else 503, {"reason": "insufficient healthy workers"})
         elif path == "/health":
             sick = it.get("draining") or (it["health_file"] and Path(it["health_file"]).exists())
             time.sleep(0.2)

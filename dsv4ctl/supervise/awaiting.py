@@ -1,0 +1,62 @@
+"""Before a router's gate: its workers are waited for, so that it is never started before they can serve."""
+
+from dataclasses import replace
+
+from dsv4ctl.model import Limits, Peer, Role, SuperviseExit
+from dsv4ctl.supervise import peers
+from dsv4ctl.supervise.admission import Admission
+from dsv4ctl.supervise.inbox import Told
+from dsv4ctl.supervise.outcome import Failed, Over
+from dsv4ctl.supervise.peers import Seen, Stand, Watch
+from dsv4ctl.supervise.run import asked
+
+LOOK_EVERY_S = 0.5
+# What systemd is asked for while others are waited for; it is asked again long before this is over.
+EXTENSION_S = 60.0
+# From a restart by systemd to the first word of the new supervisor, on a busy host.
+FIRST_WORD_S = 15.0
+
+
+def until_over(admission: Admission, watch: Watch) -> Over | None:
+    """Wait until the workers of a router can serve; None: they can, or this is no router.
+
+    After a reboot systemd starts a router once its workers' first starts are over, and a start that failed is over,
+    too. A worker that is on its way is waited for as long as it takes: its own limits end it. One that is down is given
+    the longest time that systemd takes to restart it; then the router fails, and systemd tries it as often as any.
+    """
+    if admission.instance.role is not Role.ROUTER:
+        return None
+    clock, patience_s = admission.clock, _patience_s(admission.instance.limits)
+    since: dict[Peer, float] = {}
+    while True:
+        seen, now = watch.look(), clock.now()
+        since = {one.peer: since.get(one.peer, now) for one in seen if one.stand is Stand.DOWN}
+        away_s = {peer: now - began for peer, began in since.items()}
+        if not (waiting := peers.awaited(seen, away_s, patience_s)):
+            return None
+        if lost := [one for one in waiting if away_s.get(one.peer, 0.0) >= patience_s]:
+            return _lost(lost[0], patience_s)
+        _tell(admission, waiting)
+        happening = admission.inbox.next(LOOK_EVERY_S)
+        if isinstance(happening, Told) and (stop := asked(happening.number, admission.journal, admission.voice)):
+            return stop
+
+
+def _patience_s(limits: Limits) -> float:
+    """How long a worker may be down: systemd's longest wait before a restart, and until something is heard of it."""
+    return max(limits.restart_s, limits.restart_max_s) + FIRST_WORD_S
+
+
+def _tell(admission: Admission, waiting: tuple[Seen, ...]) -> None:
+    admission.voice.extend(EXTENSION_S)
+    names = " and ".join(one.peer.unit.removesuffix(".service") for one in waiting)
+    line = f"waiting for {names} to be ready ({'; '.join(one.words for one in waiting)})"
+    admission.voice.tell(replace(admission.voice.state, words=line))
+
+
+def _lost(one: Seen, patience_s: float) -> Failed:
+    name = one.peer.name
+    line = f"cannot start: a worker stays down, for {patience_s:.0f} s now ({one.words})"
+    return Failed(
+        exit=SuperviseExit.PEER, words=line, advice=f"dsv4ctl logs {name}; then: systemctl start {one.peer.unit}"
+    )
