@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from dsv4ctl import execute, free, gone, gpus, inquiry, installed, observe, plan, trees
 from dsv4ctl.ending import Ending
-from dsv4ctl.execute import Tell, Waits
 from dsv4ctl.findings import Check
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
@@ -14,6 +13,7 @@ from dsv4ctl.model import GpuView, HostView, Instance
 from dsv4ctl.names import INSTANCE_FOLDER, UNIT_FOLDER
 from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem
 from dsv4ctl.steps import Step
+from dsv4ctl.telling import Tell, Waits
 
 # A tree that its starter brings back, or that forks while it is ended, is ended again; more often it is no accident.
 ROUNDS = 20
@@ -74,7 +74,7 @@ def prepare(host: Host, aim: Aim) -> Clearing:
     wanted = _wanted(chosen, view, aim, seen)
     found = inquiry.look(wanted, seen)
     steps = (
-        *plan.teardown(chosen, view, purge=False),
+        *plan.teardown(view, purge=False),
         *free.ends(found, term_s=aim.term_s, kill_s=aim.limit_s),
         *free.segments(found),
         *(plan.purges(view) if aim.purge else ()),

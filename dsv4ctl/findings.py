@@ -39,14 +39,31 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """An instance that was proved: who listens, what it serves, how long its context is."""
+    """An instance that was proved: who listens, what it serves, how long its context is. `workers`: a router's."""
 
     instance: str
+    role: str
     unit: str
     url: str
     pid: int
     model: str
     context_length: int | None
+    workers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probing:
+    """What one generation through all of it came to. `verdict`: ok, or who is at fault; `advice`: what to type then.
+
+    `seconds`: all of it; `answer_s`: the generation, None where none was asked for or none came.
+    """
+
+    verdict: str
+    words: str
+    advice: str = ""
+    seconds: float = 0.0
+    answer_s: float | None = None
+    proofs: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What must be free -> the steps that free it, and what stands against them. Pure, and a part of plan."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dsv4ctl.blame import Blame, GpuHold, Segment, Suspect, Tree, Verdict, gpus, words
@@ -10,6 +10,8 @@ from dsv4ctl.quantity import bytes_text
 
 # A killed process is gone, and its memory back, when the driver has taken its contexts down: minutes on a bad day.
 DRIVER_S = 120.0
+# What is left of a server's connections keeps its port for 60 s at most (TIME_WAIT).
+PORTS_S = 75.0
 # An idle engine ends in 2 to 6 s of SIGTERM, one that waits for a hung scheduler in 19 s.
 TERM_S = 25.0
 # A worker without its main process has no shutdown of its own to go through.
@@ -37,6 +39,15 @@ class AwaitGpus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitPorts:
+    """Wait until a server could bind every one of some ports, each with its address."""
+
+    binds: tuple[tuple[str, int], ...]
+    limit_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveSegment:
     """Remove a file of a dead engine's from /dev/shm."""
 
@@ -44,7 +55,7 @@ class RemoveSegment:
     reason: str
 
 
-FreeStep = EndTree | AwaitGpus | RemoveSegment
+FreeStep = EndTree | AwaitGpus | AwaitPorts | RemoveSegment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +102,17 @@ def awaits(instances: Iterable[Instance], found: Found, *, limit_s: float = DRIV
         return ()
     reason = "; ".join(filter(None, (gpus.busy(gpu) for gpu in found.busy(named))))
     return (AwaitGpus(gpus=waiting, limit_s=limit_s, reason=reason),)
+
+
+def awaits_ports(instances: Iterable[Instance], ports: Mapping[int, PortView]) -> tuple[AwaitPorts, ...]:
+    """Wait for the ports of instances that are about to start and that somebody has now."""
+    taken = [(bind, ports[bind[1]]) for i in instances for bind in i.binds if bind[1] in ports]
+    waiting = [(bind, seen) for bind, seen in taken if seen.blocked]
+    if not waiting:
+        return ()
+    holders = dict.fromkeys(holder.unit for _, seen in waiting for holder in seen.holders if holder.unit)
+    reason = f"they were {' and '.join(holders)}'s" if holders else waiting[0][1].blocked
+    return (AwaitPorts(binds=tuple(bind for bind, _ in waiting), limit_s=PORTS_S, reason=reason),)
 
 
 def refusals(found: Found) -> tuple[Problem, ...]:

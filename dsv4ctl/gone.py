@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 from dsv4ctl import ending, free, settle, shm, sockets, systemd, trees
 from dsv4ctl.blame import Suspect, Verdict, words
-from dsv4ctl.execute import Tell, Waits
+from dsv4ctl.due import DOWN
 from dsv4ctl.findings import Check
 from dsv4ctl.free import AwaitGpus, Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import Instance, PortView, Unit
-from dsv4ctl.plan import DOWN
+from dsv4ctl.model.release import ANYWHERE
 from dsv4ctl.problems import Status
+from dsv4ctl.telling import Tell, Waits
 from dsv4ctl.trees import UnitTree
 
 PORT_EVERY_S = 0.2
@@ -77,10 +78,11 @@ def _holder(suspect: Suspect) -> Check:
 
 
 def _ports(host: Host, look: Look, tell: Tell) -> Iterable[Check]:
-    hosts = {port: ("" if job != "http" else i.host) for i in look.instances for job, port in i.ports}
+    # As a deploy looks at them; a port that nobody told the address of is looked at on all.
+    addresses = {port: address for i in look.instances for address, port in i.binds}
     end = host.clock.now() + look.limit_s
     for port in sorted(look.wanted.ports):
-        address = hosts.get(port) or "0.0.0.0"  # noqa: S104 - looked at, not bound
+        address = addresses.get(port, ANYWHERE)
         seen = sockets.view(address, port)
         # Nobody holds it: TIME_WAIT, or a connection that is being closed. The kernel lets go by itself.
         while seen.blocked and not seen.holders and host.clock.now() < end:

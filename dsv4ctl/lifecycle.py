@@ -1,6 +1,6 @@
 """render, plan, deploy: each is one way through observe -> plan -> execute -> prove. Teardown is in clearing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dsv4ctl import (
@@ -10,23 +10,22 @@ from dsv4ctl import (
     inquiry,
     installed,
     marking,
-    modes,
     observe,
     plan,
     preflight,
-    proof,
+    probing,
     release,
 )
-from dsv4ctl.execute import Tell, Warns
-from dsv4ctl.findings import Proof
+from dsv4ctl.findings import Probing
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, HostSpec, HostView, Instance, Machine, Release
 from dsv4ctl.names import UNIT_FOLDER
-from dsv4ctl.problems import BadConfig, Problem
-from dsv4ctl.steps import Start, Step
+from dsv4ctl.problems import Problem
+from dsv4ctl.steps import Step, started
+from dsv4ctl.telling import Tell, Warns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,7 @@ class Plan:
     """What a deploy would do, what stands against it, and what the operator should know."""
 
     release: Release
-    engine: EngineBuild
+    builds: tuple[EngineBuild, ...]
     view: HostView
     steps: tuple[Step, ...]
     refusals: tuple[Problem, ...]
@@ -43,7 +42,7 @@ class Plan:
 
     def against(self) -> tuple[Problem, ...]:
         """Everything that stands against it: what others hold, and memory that cannot do for what is to be started."""
-        starting = (step.instance.role for step in self.steps if isinstance(step, Start))
+        starting = (instance.role for instance in started(self.steps))
         return (*self.memory.refusals(starting), *self.refusals)
 
 
@@ -63,7 +62,7 @@ def prepare(host: Host, spec: HostSpec, *, evict: tuple[int, ...] = ()) -> Plan:
     found = _found(starting, view, machine, evict)
     return Plan(
         release=want,
-        engine=machine.engine,
+        builds=tuple(build for build in (machine.engine, machine.router) if build),
         view=view,
         steps=plan.deploy(want, view, found),
         refusals=(*(preflight.refusals(spec, machine) if starting else ()), *plan.refusals(want, view, found)),
@@ -86,30 +85,24 @@ def _objections(want: Release, view: HostView) -> Iterator[str]:
             yield from installed.objections(unit, texts[f"{UNIT_FOLDER}/{unit.name}"])
 
 
-def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = ()) -> tuple[Plan, tuple[Proof, ...]]:
+def deploy(host: Host, spec: HostSpec, tell: Tell, *, evict: tuple[int, ...] = ()) -> tuple[Plan, Probing]:
     """Make the host match `spec` and prove that what answers is what was asked for.
 
     A stray engine on a port or GPU that is needed is ended. Refused before anything is touched when somebody else holds
     it, unless `evict` names him. Raises the Problem of whatever failed.
     """
-    if why := modes.unbuilt(spec.mode):
-        raise BadConfig((f"cannot deploy: {why}",), hint="dsv4ctl render, dsv4ctl plan   show what it would be")
     host.require_live()
     with host.store.lock("deploy"):
         made = prepare(host, spec, evict=evict)
         for warning in made.warnings:
             tell(Warns(warning))
         refuse(made.against())
-        host.store.engines.cache(observe.engine_key(made.engine), made.engine)
+        for build in made.builds:
+            host.store.engines.cache(observe.engine_key(build), build)
         execute.carry_out(host, made.steps, tell)
-        proofs = prove(made.release.instances)
+        proved = probing.prove(host, made.release.instances)
         marking.after(host, made.release.instances, made.memory)
-        return made, proofs
-
-
-def prove(instances: Iterable[Instance]) -> tuple[Proof, ...]:
-    """Prove each instance from outside: who answers, is it ready, does it serve the model. Raises NotReady."""
-    return tuple(proof.of(instance) for instance in instances)
+        return made, proved
 
 
 def refuse(refusals: tuple[Problem, ...]) -> None:

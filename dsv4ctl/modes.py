@@ -123,12 +123,3 @@ def complete(mode: Mode) -> Mode:
     if roles != {Role.SERVER}:
         raise ValueError("it needs either a server, or a prefill and a decode")
     return mode
-
-
-def unbuilt(mode: Mode) -> str:
-    """Why a mode can be rendered and planned but not deployed yet; '' when it can."""
-    if all(shape.role is Role.SERVER for shape in mode.roles):
-        return ""
-    return (
-        f"mode {mode.name} is not built yet: its units can be rendered and its plan shown, but nothing proves its roles"
-    )

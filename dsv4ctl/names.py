@@ -12,3 +12,8 @@ MARKER = "[X-Dsv4ctl]"
 def instance_of(unit: str) -> str:
     """The instance's name in its unit's name: `dsv4-decode.service` -> `decode`."""
     return unit.removeprefix("dsv4-").removesuffix(".service")
+
+
+def role_of(unit: str) -> str:
+    """The role in a unit's name, whatever is known of it besides: `dsv4-server-1.service` -> `server`."""
+    return instance_of(unit).rstrip("0123456789").rstrip("-")

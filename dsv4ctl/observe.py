@@ -111,9 +111,8 @@ def host(host: Host, release: Release | None) -> HostView:
 
 
 def ports(instances: Iterable[Instance]) -> dict[int, PortView]:
-    """Every port of the instances, with its holders. The rendezvous listens on all addresses whatever the host is."""
-    hosts = {port: ("" if job == "rendezvous" else i.host) for i in instances for job, port in i.ports}
-    return {port: sockets.view(host or "0.0.0.0", port) for port, host in hosts.items()}  # noqa: S104 - looked at, not bound
+    """Every port of the instances, with its holders."""
+    return {port: sockets.view(address, port) for one in instances for address, port in one.binds}
 
 
 def _running_digest(unit: Unit, wanted: Instance | None) -> str:

@@ -1,5 +1,6 @@
 """A probe through the router -> who of the pair is at fault, from answers and counters. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +20,19 @@ class PairVerdict(StrEnum):
     HAND_OFF = "hand-off"
     DECODE = "decode"
     GARBAGE = "garbage"
+
+
+# What to type next about each.
+ADVICE: Mapping[PairVerdict, str] = {
+    PairVerdict.OK: "",
+    PairVerdict.ROUTER: "dsv4ctl logs router, then systemctl restart dsv4-router",
+    PairVerdict.PREFILL: "dsv4ctl logs prefill, then systemctl restart dsv4-prefill",
+    PairVerdict.HAND_OFF: "systemctl restart dsv4-decode dsv4-prefill, then dsv4ctl probe; or another way of handing KV"
+    " over: dsv4ctl deploy --transfer-backend …",
+    PairVerdict.DECODE: "dsv4ctl logs decode, then systemctl restart dsv4-decode",
+    PairVerdict.GARBAGE: "dsv4ctl deploy --transfer-backend …   tells whether it comes with the way of handing KV over;"
+    " else look at the model and at switches of kernels in [engine]",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +124,26 @@ def judge(probed: Probed) -> Judged:
     return _passed_by(probed) or _garbled(probed, probed.first) or _ok(probed, probed.first)
 
 
+def judge_servers(first: Generation, second: Generation | None, nonce: str) -> Judged:
+    """The answer of whole servers, of which no halves have to give account. ROUTER: whoever was asked is at fault."""
+    if not first.came:
+        return Judged(PairVerdict.ROUTER, _no_answer(first, "it"))
+    probed = Probed(nonce=nonce, prefill=Half(), decode=Half(), first=first, second=second)
+    return _garbled(probed, first) or Judged(PairVerdict.OK, _came(nonce, first))
+
+
+def _came(nonce: str, first: Generation) -> str:
+    how = "repeats the nonce" if nonce in first.text else "is the same twice"
+    return f"an answer came in {first.seconds:.1f} s and {how}"
+
+
+def _no_answer(first: Generation, whose: str) -> str:
+    said = first.error or f"{whose} says status {first.status}"
+    return f"no answer within {first.seconds:.0f} s ({said})"
+
+
 def _ok(probed: Probed, first: Generation) -> Judged:
-    how = "repeats the nonce" if probed.nonce in first.text else "is the same twice"
-    words = f"an answer came in {first.seconds:.1f} s and {how}; prefill and decode both counted it"
-    return Judged(PairVerdict.OK, words)
+    return Judged(PairVerdict.OK, f"{_came(probed.nonce, first)}; prefill and decode both counted it")
 
 
 def _passed_by(probed: Probed) -> Judged | None:
@@ -140,9 +170,8 @@ def _garbled(probed: Probed, first: Generation) -> Judged | None:
 
 def _silent(probed: Probed, first: Generation) -> Judged:
     """No answer came: follow the request to where it is now. Seen on the real pair with either scheduler stopped."""
-    said = first.error or f"the router says status {first.status}"
     verdict, words = _where(probed)
-    return Judged(verdict, f"no answer within {first.seconds:.0f} s ({said}): {words}")
+    return Judged(verdict, f"{_no_answer(first, 'the router')}: {words}")
 
 
 def _where(probed: Probed) -> tuple[PairVerdict, str]:

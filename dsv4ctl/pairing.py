@@ -51,8 +51,8 @@ def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> 
     )
     if before.prefill.trouble or before.decode.trouble or before.router_trouble:
         return before
-    first = _generate(found.router, nonce, key, limit_s)
-    second = _generate(found.router, nonce, key, limit_s) if pair.wants_second(first, nonce) else None
+    first = generate(found.router, nonce, key, limit_s)
+    second = generate(found.router, nonce, key, limit_s) if pair.wants_second(first, nonce) else None
     return _counted_by_both(found, replace(before, first=first, second=second), key, clock)
 
 
@@ -74,10 +74,13 @@ def _counted_by_both(found: Pair, asked: Probed, key: str, clock: Clock) -> Prob
     return (until(settled, clock, COUNTED_WITHIN_S, 0.05) if came else None) or now()
 
 
-def _generate(router: Instance, nonce: str, key: str, limit_s: float) -> Generation:
-    """One generation. One that does not come is waited for in the background a while, so that it can be looked for."""
-    url = f"{probe.base_url(router.host, router.port)}/v1/completions"
-    body = pair.payload(router.served_model_name, nonce)
+def generate(front: Instance, nonce: str, key: str, limit_s: float) -> Generation:
+    """One generation through a router, or of a whole server.
+
+    One that does not come is waited for in the background a while, so that it can be looked for.
+    """
+    url = f"{probe.base_url(front.host, front.port)}/v1/completions"
+    body = pair.payload(front.served_model_name, nonce)
     answers: queue.SimpleQueue[probe.Answer] = queue.SimpleQueue()
 
     def ask() -> None:

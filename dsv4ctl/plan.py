@@ -1,45 +1,55 @@
 """Release x HostView -> steps, each with its reason. Pure: a plan can be printed, compared, cut and made again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from dsv4ctl import free
+from dsv4ctl import due, free
+from dsv4ctl.due import DOWN, Due, is_up
 from dsv4ctl.free import Found, FreeStep
 from dsv4ctl.model import ActiveState, HostView, Instance, LoadState, PortView, Release, Role, Unit
-from dsv4ctl.names import INSTANCE_FOLDER, TARGET, UNIT_FOLDER
+from dsv4ctl.names import INSTANCE_FOLDER, TARGET, UNIT_FOLDER, role_of
 from dsv4ctl.problems import PortTaken, Problem
-from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
+from dsv4ctl.steps import (
+    Disable,
+    Enable,
+    Keep,
+    Reach,
+    Reload,
+    RemoveFile,
+    ResetFailed,
+    Start,
+    StartTogether,
+    Step,
+    Stop,
+    WriteFile,
+)
 
 # The router stops first so that nothing new comes in; a prefill outlives the decode that pulls KV from it.
-STOP_ORDER = (Role.ROUTER, Role.SERVER, Role.DECODE, Role.PREFILL)
+STOP_ORDER: tuple[str, ...] = (Role.ROUTER, Role.SERVER, Role.DECODE, Role.PREFILL)
 
 # For a plan of which nothing is known but our own units.
 NOBODY = Found()
-
-UP = frozenset({ActiveState.ACTIVE, ActiveState.ACTIVATING, ActiveState.RELOADING, ActiveState.REFRESHING})
-DOWN = frozenset({ActiveState.INACTIVE, ActiveState.FAILED})
 
 
 def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Step, ...]:
     """The steps that make the host match `release`; empty when it does. `found`: who holds what it needs.
 
-    Files first (the old instance still serves meanwhile), then stops, then what frees ports and GPUs, then starts, then
-    what makes it last.
+    Files first (the old instances still serve meanwhile), then stops, under the settings that the old ones were started
+    with, then what frees ports and GPUs, then starts, then what makes it last.
     """
     stale = _stale_units(release, view)
+    wanting = due.of(release, view)
     writes = tuple(_writes(release, view))
     removals = tuple(_removals(stale, view))
     touched: tuple[WriteFile | RemoveFile, ...] = (*writes, *removals)
-    changed = tuple(i for i in release.instances if not _runs(i, view))
     return (
         *writes,
-        *(Stop(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if u.active not in DOWN),
+        *_stops(_stale_stops(release, stale), _due_stops(wanting)),
         *(Disable(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if u.enabled == "enabled"),
         *removals,
         *_reload(release, view, any_file=any(_is_unit(s.path) for s in touched)),
-        *_stops(changed, view),
-        *(_frees(changed, found) if changed else ()),
-        *_resets(changed, view),
-        *(Start(instance=i, reason=_why_start(i, view)) for i in changed),
+        *_frees(wanting, view, found),
+        *_resets(wanting, view),
+        *_starts(wanting),
         *_reaches(view),
         *_enables(release, view),
         *_leftovers(release, view),
@@ -49,7 +59,7 @@ def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Ste
 
 def to_start(release: Release, view: HostView) -> tuple[Instance, ...]:
     """The instances that a deploy would start: what they need must be free."""
-    return tuple(i for i in release.instances if not _runs(i, view) and not _starting(i, view))
+    return tuple(one.instance for one in due.of(release, view) if not one.follows)
 
 
 def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Problem, ...]:
@@ -58,13 +68,13 @@ def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[P
     A holder inside a unit of ours does not count: that unit is stopped by the plan, or is the instance itself; nor does
     a stray that the plan ends.
     """
-    changed = tuple(i for i in release.instances if not _runs(i, view))
+    wanting = due.of(release, view)
     ours = {u.name for u in _our_services(view) if u.active not in DOWN}
     return (
         *(
-            _taken(instance, job, view.ports[port], found)
-            for instance in changed
-            for job, port in instance.ports
+            _taken(one.instance, job, view.ports[port], found)
+            for one in wanting
+            for job, port in one.instance.ports
             if port in view.ports and free.blocking(view.ports[port], ours, found.ended)
         ),
         *free.unfit(to_start(release, view), found.gpus),
@@ -72,11 +82,12 @@ def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[P
     )
 
 
-def teardown(instances: tuple[Instance, ...], view: HostView, *, purge: bool) -> tuple[Step, ...]:
+def teardown(view: HostView, *, purge: bool) -> tuple[Step, ...]:
     """The steps that leave nothing of ours running; with `purge` nothing of ours installed either."""
-    ours = sorted(_our_services(view), key=lambda u: _stop_rank(u.name, instances))
+    ours = _our_services(view)
+    stops = (Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN)
     return (
-        *(Stop(unit=u.name, reason=f"it is {u.active} ({u.sub})") for u in ours if u.active not in DOWN),
+        *_stops(stops),
         # A unit whose engine had to be killed is left failed by its stop: the reset is planned for all that were up.
         # Last, for it takes all its services down at once and in no order.
         *([Stop(unit=TARGET, reason="nothing of it runs any more")] if is_up(view.units.get(TARGET)) else []),
@@ -94,65 +105,66 @@ def purges(view: HostView) -> tuple[Step, ...]:
     )
 
 
-def is_up(unit: Unit | None) -> bool:
-    """Whether the unit runs or is on its way there."""
-    return unit is not None and unit.active in UP
+def _stale_stops(release: Release, stale: Iterable[Unit]) -> Iterator[Stop]:
+    for unit in stale:
+        if unit.active not in DOWN:
+            yield Stop(unit=unit.name, reason=f"mode {release.mode} has no {unit.name}")
 
 
-def _runs(instance: Instance, view: HostView) -> bool:
-    """Active with exactly this digest. A start under way is not 'runs': deploy follows it to its proof."""
-    unit = view.units.get(instance.unit)
-    return unit is not None and unit.active is ActiveState.ACTIVE and view.running.get(instance.unit) == instance.digest
+def _due_stops(wanting: Iterable[Due]) -> Iterator[Stop]:
+    for one in wanting:
+        if one.stops:
+            yield Stop(unit=one.instance.unit, reason=one.why)
 
 
-def _starting(instance: Instance, view: HostView) -> bool:
-    """A start of exactly this instance is under way (an interrupted deploy, a reboot, an automatic restart)."""
-    unit = view.units.get(instance.unit)
-    on_its_way = unit is not None and unit.active is ActiveState.ACTIVATING
-    return on_its_way and view.running.get(instance.unit) == instance.digest
+def _stops(*groups: Iterable[Stop]) -> list[Stop]:
+    """All of them in one order, those of the mode before and those of the mode to come."""
+    return sorted((stop for group in groups for stop in group), key=lambda stop: (_stop_rank(stop.unit), stop.unit))
 
 
-def _why_start(instance: Instance, view: HostView) -> str:
-    unit = view.units.get(instance.unit)
-    if _starting(instance, view):
-        return "a start of it is under way; follow it"
-    if not is_up(unit):
-        return f"it is {unit.active}" if unit and unit.load is LoadState.LOADED else "it is new"
-    return _why_stop(instance, view)
+def _stop_rank(unit: str) -> int:
+    """By the name alone, which tells the role where nothing else does any more."""
+    role = role_of(unit)
+    return STOP_ORDER.index(role) if role in STOP_ORDER else -1
 
 
-def _why_stop(instance: Instance, view: HostView) -> str:
-    """Another configuration runs, or it is in a state from which it does not serve by itself."""
-    runs, unit = view.running.get(instance.unit, ""), view.units[instance.unit]
-    if runs.startswith(instance.digest) and runs != instance.digest:
-        return "it was started from a unit that somebody had edited"
-    if runs and runs != instance.digest:
-        return "the configuration changed"
-    return f"it is {unit.active} ({unit.sub})"
+def _frees(wanting: tuple[Due, ...], view: HostView, found: Found) -> tuple[FreeStep, ...]:
+    if not wanting:
+        return ()
+    # What is followed has its ports and GPUs already.
+    new = tuple(one.instance for one in wanting if not one.follows)
+    return (
+        *free.ends(found),
+        *free.segments(found),
+        *free.awaits_ports(new, view.ports),
+        *free.awaits(new, found),
+    )
 
 
-def _stops(changed: tuple[Instance, ...], view: HostView) -> Iterator[Stop]:
-    order = sorted(changed, key=lambda i: STOP_ORDER.index(i.role))
-    for instance in order:
-        unit = view.units.get(instance.unit)
-        if unit is not None and unit.active not in DOWN and not _starting(instance, view):
-            yield Stop(unit=instance.unit, reason=_why_stop(instance, view))
-
-
-def _frees(changed: tuple[Instance, ...], found: Found) -> tuple[FreeStep, ...]:
-    return (*free.ends(found), *free.segments(found), *free.awaits(changed, found))
-
-
-def _resets(changed: tuple[Instance, ...], view: HostView) -> Iterator[ResetFailed]:
+def _resets(wanting: tuple[Due, ...], view: HostView) -> Iterator[ResetFailed]:
     # Manual and automatic starts share one counter, whose interval is hours long; no start that an operator asks for is
     # refused for earlier ones.
-    for instance in changed:
-        unit = view.units.get(instance.unit)
-        if unit is None or unit.load is not LoadState.LOADED or _starting(instance, view):
+    for one in wanting:
+        unit = view.units.get(one.instance.unit)
+        if unit is None or unit.load is not LoadState.LOADED or one.follows:
             continue
         failed = unit.active is ActiveState.FAILED
         why = f"it failed before ({unit.result}); this start is yours" if failed else "earlier starts shall not count"
-        yield ResetFailed(unit=instance.unit, reason=why)
+        yield ResetFailed(unit=unit.name, reason=why)
+
+
+def _starts(wanting: tuple[Due, ...]) -> Iterator[Start | StartTogether]:
+    """Engines side by side, for each takes minutes to load; then the router, to which they must be there."""
+    engines = tuple(_start(one) for one in wanting if one.instance.role is not Role.ROUTER)
+    if len(engines) > 1:
+        yield StartTogether(starts=engines, reason="each takes minutes to load, and none needs another for it")
+    else:
+        yield from engines
+    yield from (_start(one) for one in wanting if one.instance.role is Role.ROUTER)
+
+
+def _start(one: Due) -> Start:
+    return Start(instance=one.instance, reason=one.why)
 
 
 def _writes(release: Release, view: HostView) -> Iterator[WriteFile]:
@@ -220,11 +232,6 @@ def _stale_units(release: Release, view: HostView) -> tuple[Unit, ...]:
 
 def _matters(unit: Unit, view: HostView) -> bool:
     return unit.active not in DOWN or f"{UNIT_FOLDER}/{unit.name}" in view.files
-
-
-def _stop_rank(unit: str, instances: tuple[Instance, ...]) -> int:
-    roles = {i.unit: i.role for i in instances}
-    return STOP_ORDER.index(roles[unit]) if unit in roles else -1
 
 
 def _is_unit(path: str) -> bool:

@@ -88,6 +88,12 @@ def read(pid: int) -> Process | None:
     )
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped a process (SIGSTOP, a debugger): it lives and does nothing."""
+    found = stat(pid)
+    return found is not None and found.state in ("T", "t")
+
+
 def is_dumping_core(pid: int) -> bool:
     """Whether the process has crashed and is still there because its core file is being written."""
     try:

@@ -1,14 +1,19 @@
-"""The proof from outside: what answers is what was asked for."""
+"""The proof of one instance from outside: what answers is what was asked for, by the sign of its own role."""
 
 import json
 from pathlib import Path
 
 from dsv4ctl import probe, procs, sockets, systemd
+from dsv4ctl.clock import Clock
+from dsv4ctl.engine import workers
 from dsv4ctl.findings import Proof
-from dsv4ctl.model import Holder, Instance, Unit
+from dsv4ctl.health import Question
+from dsv4ctl.model import Holder, Instance, Role, Unit
 from dsv4ctl.problems import NotReady
 
 ASK_TIMEOUT_S = 5.0
+# A router looks at its workers every 3 s, or every 10 where they have no /ready.
+LOOK_AGAIN_S = 0.2
 
 
 def api_key(instance: Instance) -> str:
@@ -22,16 +27,48 @@ def api_key(instance: Instance) -> str:
 
 
 def of(instance: Instance) -> Proof:
-    """Prove one instance: the unit is active, its own processes listen, it is ready, and it serves the model asked for.
+    """Prove one instance: the unit is active, its own processes listen, and it says itself that it is ready.
 
-    Raises NotReady with what is wrong. The generation was asked for by the supervisor before it said READY=1.
+    server: /ready, and it serves the model asked for. prefill: that, and all its ranks are registered on its bootstrap
+    port. decode: as a server. router: /readiness, and it sends to its workers, all of them and nobody else.
+    A half of a pair is never sent a generation, which ends some; a server's was asked for by its supervisor before it
+    said READY=1. Raises NotReady with what is wrong.
     """
     unit = systemd.show((instance.unit,))[instance.unit]
     url = probe.base_url(instance.host, instance.port)
-    pid = _listener_pid(instance, unit)
-    _ready(instance, url)
-    model, context = _served(instance, url)
-    return Proof(instance=instance.name, unit=instance.unit, url=url, pid=pid, model=model, context_length=context)
+    pid = _listener_pid(instance, unit, instance.port)
+    _supervised(instance, unit)
+    if instance.role is Role.ROUTER:
+        _sends(instance, url)
+        model, context = instance.served_model_name, None
+    else:
+        _says(instance, Question.READY, instance.port, also=404)
+        model, context = _served(instance, url)
+    if instance.bootstrap_port is not None:
+        _listener_pid(instance, unit, instance.bootstrap_port)
+        _says(instance, Question.ROUTE, instance.bootstrap_port)
+    return Proof(
+        instance=instance.name,
+        role=instance.role,
+        unit=instance.unit,
+        url=url,
+        pid=pid,
+        model=model,
+        context_length=context,
+        workers=tuple(peer.unit for peer in instance.peers) if instance.role is Role.ROUTER else (),
+    )
+
+
+def soon(instance: Instance, clock: Clock) -> Proof:
+    """The same; a router gets the time of its proof to find its workers, which it looks for now and then."""
+    end = clock.now() + (instance.limits.proof_s if instance.role is Role.ROUTER else 0)
+    while True:
+        try:
+            return of(instance)
+        except NotReady:
+            if clock.now() >= end:
+                raise
+        clock.sleep(LOOK_AGAIN_S)
 
 
 def holders_of(instance: Instance, unit: Unit) -> tuple[Holder, ...]:
@@ -43,30 +80,67 @@ def _is_of(unit: Unit, holder: Holder) -> bool:
     return procs.within(holder.listener.cgroup, unit.cgroup)
 
 
-def _listener_pid(instance: Instance, unit: Unit) -> int:
+def _listener_pid(instance: Instance, unit: Unit, port: int) -> int:
     # One look, for a second one sees the same process in another state.
-    holders = sockets.holders(instance.port)
+    holders = sockets.holders(port)
     ours = [h for h in holders if _is_of(unit, h)]
     others = [h for h in holders if not _is_of(unit, h) and sockets.in_the_way(instance.host, h)]
     if others:
         raise NotReady(
-            f"cannot prove {instance.unit}: {sockets.words(others[0])} answers on port {instance.port} too, or instead",
+            f"cannot prove {instance.unit}: {sockets.words(others[0])} answers on port {port} too, or instead",
             hint="end it, then deploy again",
         )
     if not ours:
         raise NotReady(
-            f"cannot prove {instance.unit}: nothing of it listens on port {instance.port} (unit is {unit.active})",
+            f"cannot prove {instance.unit}: nothing of it listens on port {port} (unit is {unit.active})",
             hint=f"dsv4ctl logs {instance.name}",
         )
     return ours[0].processes[0].pid if ours[0].processes else unit.main_pid
 
 
-def _ready(instance: Instance, url: str) -> None:
-    answer = probe.get(f"{url}/ready", timeout_s=ASK_TIMEOUT_S)
-    # Builds from before /ready answer 404; their supervisor took the ready log line and /health for it.
-    if answer.status not in (200, 404):
+def _supervised(instance: Instance, unit: Unit) -> None:
+    """An engine goes on without its supervisor, but nobody would drain it, or notice that it hangs."""
+    if unit.main_pid and procs.is_stopped(unit.main_pid):
+        raise NotReady(
+            f"cannot prove {instance.unit}: its supervisor (pid {unit.main_pid}) is stopped, so that nobody watches it",
+            hint=f"kill -CONT {unit.main_pid}",
+        )
+
+
+def _says(instance: Instance, path: Question, port: int, *, also: int = 200) -> None:
+    """Raise unless it answers 200, or `also`: engines from before /ready answer 404, and their supervisor took the
+    ready log line and /health for it."""
+    url = f"{probe.base_url(instance.host, port)}{path}"
+    answer = probe.get(url, timeout_s=ASK_TIMEOUT_S)
+    if answer.status not in (200, also):
         what = answer.error or f"status {answer.status}"
-        raise NotReady(f"cannot prove {instance.unit}: {url}/ready says {what}", hint=f"dsv4ctl logs {instance.name}")
+        shown = url.partition("?")[0]
+        raise NotReady(f"cannot prove {instance.unit}: {shown} says {what}", hint=f"dsv4ctl logs {instance.name}")
+
+
+def workers_of(router: Instance, *, timeout_s: float = ASK_TIMEOUT_S) -> workers.Workers | None:
+    """What a router says of the engines behind it; None where it says nothing."""
+    url = probe.base_url(router.host, router.port)
+    return workers.parse(probe.get(f"{url}/workers", api_key(router), timeout_s=timeout_s).body)
+
+
+def _sends(router: Instance, url: str) -> None:
+    seen = workers_of(router)
+    if seen is None:
+        raise NotReady(
+            f"cannot prove {router.unit}: {url}/workers does not tell its workers", hint=f"dsv4ctl logs {router.name}"
+        )
+    if missing := workers.missing(router.peers, seen):
+        names = " and ".join(f"{peer.unit} ({workers.url(peer)})" for peer in missing)
+        raise NotReady(
+            f"cannot prove {router.unit}: it does not send to {names}", hint=f"dsv4ctl logs {missing[0].name}"
+        )
+    if strange := workers.strange(router.peers, seen):
+        raise NotReady(
+            f"cannot prove {router.unit}: it sends to {' and '.join(strange)} as well",
+            hint=f"systemctl restart {router.unit}",
+        )
+    _says(router, Question.READINESS, router.port)
 
 
 def _served(instance: Instance, url: str) -> tuple[str, int | None]:

@@ -5,11 +5,24 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from dsv4ctl.blame import words
-from dsv4ctl.findings import Check, Proof, Row, Status
-from dsv4ctl.free import AwaitGpus, EndTree, RemoveSegment
+from dsv4ctl.findings import Check, Probing, Proof, Row, Status
+from dsv4ctl.free import AwaitGpus, AwaitPorts, EndTree, RemoveSegment
 from dsv4ctl.model import Phase, RunState, Unit
 from dsv4ctl.names import INSTANCE_FOLDER
-from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
+from dsv4ctl.steps import (
+    Disable,
+    Enable,
+    Keep,
+    Reach,
+    Reload,
+    RemoveFile,
+    ResetFailed,
+    Start,
+    StartTogether,
+    Step,
+    Stop,
+    WriteFile,
+)
 
 GIB = 1024**3
 BAR = 20
@@ -40,10 +53,25 @@ def diff(step: WriteFile | RemoveFile) -> str:
     return "".join(difflib.unified_diff(before, after, old, new))
 
 
+def proved(found: Probing) -> str:
+    """What answers now, a line an instance, and what came through all of it."""
+    return "\n".join([*map(proof_line, found.proofs), *([probe_line(found)] if found.words else [])])
+
+
 def proof_line(proof: Proof) -> str:
     """What answers now."""
     context = f", context {proof.context_length}" if proof.context_length else ""
-    return f"{proof.unit} serves {proof.model} on {proof.url} (engine pid {proof.pid}{context})"
+    if proof.workers:
+        return (
+            f"{proof.unit} serves {proof.model} on {proof.url} (router pid {proof.pid}, {len(proof.workers)} workers)"
+        )
+    verb = "serves" if proof.role == "server" else f"is the {proof.role} of"
+    return f"{proof.unit} {verb} {proof.model} on {proof.url} (engine pid {proof.pid}{context})"
+
+
+def probe_line(found: Probing) -> str:
+    """A verdict, and why."""
+    return f"{found.verdict}: {found.words}"
 
 
 def checks(found: Iterable[Check]) -> str:
@@ -77,6 +105,11 @@ def phase_line(unit: Unit, state: RunState | None) -> str:
     if state is not None and state.phase is Phase.FAILED:
         return state.words
     return f"{unit.active} ({unit.sub})"
+
+
+def whose(step: Step | None, unit: Unit) -> str:
+    """The unit's name to be put before its words, where the step is about several."""
+    return f"{unit.name.removesuffix('.service')}: " if isinstance(step, StartTogether) else ""
 
 
 def bar(done: int, total: int) -> str:
@@ -151,6 +184,9 @@ def _what(step: Step) -> str:
             return f"stop {step.unit}"
         case Start():
             return f"start {step.instance.unit} and prove it"
+        case StartTogether():
+            units = " and ".join(start.instance.unit for start in step.starts)
+            return f"start {units} side by side and prove each"
         case Reach():
             return f"start {step.unit}"
         case Enable():
@@ -161,6 +197,8 @@ def _what(step: Step) -> str:
             return f"keep release {step.release.digest}"
         case EndTree():
             return f"end {words.who(step.tree.root)}{_and_more(step)}"
+        case AwaitPorts():
+            return f"wait for port {', '.join(str(port) for _, port in step.binds)}"
         case AwaitGpus():
             return f"wait for the memory of GPU {', '.join(str(index) for index, _ in step.gpus)}"
         case RemoveSegment():

@@ -1,18 +1,30 @@
-"""Waits until GPUs are back at their idle memory: the driver takes its time after the last process is gone."""
+"""Waits until GPUs are back at their idle memory and ports can be bound: driver and kernel take their time."""
 
 from collections.abc import Callable
 
-from dsv4ctl import census, gpus, inquiry
+from dsv4ctl import census, gpus, inquiry, sockets
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame import words
 from dsv4ctl.clock import Clock
-from dsv4ctl.free import AwaitGpus
+from dsv4ctl.free import AwaitGpus, AwaitPorts
 from dsv4ctl.model import GpuView
-from dsv4ctl.problems import GpuProblem
+from dsv4ctl.problems import GpuProblem, PortTaken
 
 READ_EVERY_S = 0.5
+PORT_EVERY_S = 0.2
 # A reading lags behind the driver, so one alone proves nothing once memory was in use.
 READS = 2
+
+
+def await_ports(step: AwaitPorts, clock: Clock, tell: Callable[[str], None]) -> None:
+    """Wait for the ports of a step. Raises PortTaken with who has one of them at the end of the step's limit."""
+    end = clock.now() + step.limit_s
+    for address, port in step.binds:
+        while why := sockets.blocked(address, port):
+            if clock.now() >= end:
+                raise PortTaken(f"cannot take port {port}: {why}", hint=f"dsv4ctl who {port}")
+            tell(f"waiting for port {port}: {why}")
+            clock.sleep(PORT_EVERY_S)
 
 
 def await_gpus(step: AwaitGpus, clock: Clock, tell: Callable[[str], None]) -> float:

@@ -1,5 +1,6 @@
 """What is to be done to a host, as data: a step says what, and why. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -58,6 +59,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartTogether:
+    """Start several instances side by side, and follow each until it is proved; the first that fails ends it."""
+
+    starts: tuple[Start, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """Start the target over all instances, so that it is active while they are and stops when they are to."""
 
@@ -90,5 +99,22 @@ class Keep:
 
 
 Step: TypeAlias = (
-    WriteFile | RemoveFile | Reload | ResetFailed | Stop | Start | Reach | Enable | Disable | Keep | FreeStep
+    WriteFile
+    | RemoveFile
+    | Reload
+    | ResetFailed
+    | Stop
+    | Start
+    | StartTogether
+    | Reach
+    | Enable
+    | Disable
+    | Keep
+    | FreeStep
 )
+
+
+def started(steps: Iterable[Step]) -> tuple[Instance, ...]:
+    """The instances that the steps start, in their order."""
+    starts = (step.starts if isinstance(step, StartTogether) else (step,) for step in steps)
+    return tuple(one.instance for group in starts for one in group if isinstance(one, Start))

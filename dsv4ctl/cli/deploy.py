@@ -29,16 +29,11 @@ def command(asked: Asked, dry_run: bool, evict: tuple[int, ...], as_json: bool) 
     if dry_run:
         return show(lifecycle.prepare(host, spec, evict=evict), as_json=as_json)
     with live.teller() as tell:
-        made, proofs = lifecycle.deploy(host, spec, tell, evict=evict)
+        made, proved = lifecycle.deploy(host, spec, tell, evict=evict)
     if as_json:
-        click.echo(
-            json.dumps(
-                {"changed": bool(made.steps), "digest": made.release.digest, "proofs": [asdict(p) for p in proofs]}
-            )
-        )
+        click.echo(json.dumps({"changed": bool(made.steps), "digest": made.release.digest, **asdict(proved)}))
         return 0
     if not made.steps:
         click.echo("nothing to do")
-    for proof in proofs:
-        click.echo(screen.proof_line(proof))
+    click.echo(screen.proved(proved))
     return 0

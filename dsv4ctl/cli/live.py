@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dsv4ctl import screen
-from dsv4ctl.execute import Doing, Said, Seen, Tell, Waits, Warns
-from dsv4ctl.free import AwaitGpus
-from dsv4ctl.steps import Start, Step, Stop
+from dsv4ctl.free import AwaitGpus, AwaitPorts
+from dsv4ctl.steps import Start, StartTogether, Step, Stop
+from dsv4ctl.telling import Doing, Said, Seen, Tell, Waits, Warns
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REPEAT_S = 10.0
 # What is waited for is told this often.
 WAITS_S = 2.0
-TAKE_TIME = (Start, Stop, AwaitGpus)
+TAKE_TIME = (Start, StartTogether, Stop, AwaitPorts, AwaitGpus)
 
 
 @contextmanager
@@ -41,31 +41,34 @@ class Lines:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._said = ""
-        self._phase = ""
+        self._step: Step | None = None
         self._at = 0.0
+        # Of every unit that is looked at in this step: what was said of it last, in which phase, and when.
+        self._said: dict[str, tuple[str, str, float]] = {}
 
     def tell(self, what: Said) -> None:
         """Say it, unless it was just said."""
-        if isinstance(what, Doing):
-            self._say(screen.step_line(what.step))
-            return
-        if isinstance(what, Warns):
-            click.echo(f"warning: {what.words}", err=True)
-            return
-        if isinstance(what, Waits):
-            if time.monotonic() - self._at >= WAITS_S:
-                self._say(f"  {what.words}")
-            return
-        text = screen.phase_line(what.unit, what.state)
-        phase = what.state.phase if what.state is not None else ""
-        is_due = phase != self._phase or time.monotonic() - self._at >= REPEAT_S
-        if text != self._said and is_due:
-            self._phase = phase
-            self._say(f"  {text}")
+        match what:
+            case Doing():
+                self._step, self._said = what.step, {}
+                self._say(screen.step_line(what.step))
+            case Warns():
+                click.echo(f"warning: {what.words}", err=True)
+            case Waits():
+                if time.monotonic() - self._at >= WAITS_S:
+                    self._say(f"  {what.words}")
+            case Seen():
+                self._see(what)
+
+    def _see(self, what: Seen) -> None:
+        text, phase = screen.phase_line(what.unit, what.state), what.state.phase if what.state is not None else ""
+        last_text, last_phase, at = self._said.get(what.unit.name, ("", "", 0.0))
+        if text != last_text and (phase != last_phase or time.monotonic() - at >= REPEAT_S):
+            self._said[what.unit.name] = (text, phase, time.monotonic())
+            self._say(f"  {screen.whose(self._step, what.unit)}{text}")
 
     def _say(self, text: str) -> None:
-        self._said, self._at = text.strip(), time.monotonic()
+        self._at = time.monotonic()
         click.echo(f"+ {self._at - self._began:6.1f} s  {text}", err=True)
 
 
@@ -78,6 +81,7 @@ class View:
         self._lines: list[str] = []
         self._step: Step | None = None
         self._step_began = self._began
+        self._seen: dict[str, Seen] = {}
 
     def tell(self, what: Said) -> None:
         """Redraw."""
@@ -90,7 +94,7 @@ class View:
     def _next(self, step: Step) -> None:
         now = time.monotonic()
         self._finish(now)
-        self._step, self._step_began = step, now
+        self._step, self._step_began, self._seen = step, now, {}
 
     def _finish(self, now: float) -> None:
         if self._step is not None:
@@ -107,7 +111,10 @@ class View:
         if isinstance(what, Waits):
             text.append(f"\n             {what.words}", style="bold")
         if isinstance(what, Seen):
-            text.append(f"\n             {screen.phase_line(what.unit, what.state)}", style="bold")
-            if what.state is not None and what.state.total:
-                text.append(f"\n             {screen.bar(what.state.done, what.state.total)}", style="cyan")
+            self._seen[what.unit.name] = what
+        for seen in self._seen.values():
+            line = screen.whose(self._step, seen.unit) + screen.phase_line(seen.unit, seen.state)
+            text.append(f"\n             {line}", style="bold")
+            if seen.state is not None and seen.state.total:
+                text.append(f"\n             {screen.bar(seen.state.done, seen.state.total)}", style="cyan")
         self._live.update(text)

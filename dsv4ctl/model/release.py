@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from dsv4ctl.model.asked import Limits, Role
 
+ANYWHERE = "0.0.0.0"  # noqa: S104 -- looked at, not bound
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
@@ -78,6 +80,11 @@ class Instance:
             bootstrap=self.bootstrap_port,
             metrics=self.metrics_port,
         )
+
+    @property
+    def binds(self) -> tuple[tuple[str, int], ...]:
+        """Address and port of everything it binds. torch's TCPStore, the rendezvous, takes no address: it is on all."""
+        return tuple((ANYWHERE if job == "rendezvous" else self.host, port) for job, port in self.ports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ def render(spec: HostSpec, machine: Machine, texts: Texts) -> Release:
         mode=spec.mode.name,
         instances=instances,
         files=files,
-        notes=(*_unbuilt(spec), *_notes(places)),
+        notes=tuple(_notes(places)),
     )
 
 
@@ -194,11 +194,6 @@ def _instance_files(
 def _shared_files(texts: Texts) -> Iterator[RenderedFile]:
     yield RenderedFile(path=f"{UNIT_FOLDER}/{TARGET}", text=texts.target)
     yield RenderedFile(path=f"{UNIT_FOLDER}/{SLICE}", text=texts.slice)
-
-
-def _unbuilt(spec: HostSpec) -> Iterator[str]:
-    if why := modes.unbuilt(spec.mode):
-        yield why
 
 
 def _notes(places: tuple[Place, ...]) -> Iterator[str]:

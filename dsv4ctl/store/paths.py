@@ -60,6 +60,11 @@ class Paths:
         """Held by whoever changes the host."""
         return self.runtime / "lock"
 
+    @property
+    def probe_lock(self) -> Path:
+        """Held by whoever probes what is deployed with a generation."""
+        return self.runtime / "probe.lock"
+
     def under(self, path: str) -> Path:
         """Where an absolute path of a release lies under this root."""
         return self.root / path.lstrip("/")

@@ -32,14 +32,6 @@ def test_dual_tp4_is_two_servers_on_one_half_each_behind_a_router() -> None:
     assert modes.find("dual-tp4", {}).roles == (server(4, 0, 1, 2, 3), server(4, 4, 5, 6, 7), modes.ROUTER)
 
 
-@pytest.mark.parametrize(
-    ("name", "can"), [("single-tp4", True), ("single-tp8", True), ("pd", False), ("dual-tp4", False)]
-)
-def test_a_mode_that_cannot_be_proved_yet_says_so(name: str, can: bool) -> None:  # noqa: FBT001 -- a parameter
-    assert (modes.unbuilt(modes.BUILT_IN[name]) == "") == can
-    assert can or f"mode {name} is not built yet" in modes.unbuilt(modes.BUILT_IN[name])
-
-
 def test_an_unknown_mode_is_answered_with_the_nearest_and_all_names() -> None:
     with pytest.raises(
         ValueError, match=r"did you mean single-tp4\? the modes are single-tp4, single-tp8, pd, dual-tp4, mine"

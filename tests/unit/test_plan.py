@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsv4ctl import plan
+from dsv4ctl import due, plan
 from dsv4ctl.model import (
     ActiveState,
     Family,
@@ -22,7 +22,20 @@ from dsv4ctl.model import (
     Role,
     Unit,
 )
-from dsv4ctl.steps import Disable, Enable, Keep, Reach, Reload, RemoveFile, ResetFailed, Start, Step, Stop, WriteFile
+from dsv4ctl.steps import (
+    Disable,
+    Enable,
+    Keep,
+    Reach,
+    Reload,
+    RemoveFile,
+    ResetFailed,
+    Start,
+    StartTogether,
+    Step,
+    Stop,
+    WriteFile,
+)
 
 SERVER = "dsv4-server.service"
 
@@ -62,17 +75,20 @@ def done(view: HostView, steps: tuple[Step, ...]) -> HostView:
                 files.pop(step.path, None)
             case Reload():
                 units = {n: replace(u, needs_reload=False) for n, u in units.items()}
-                gone = [n for n in units if f"/etc/systemd/system/{n}" not in files and units[n].active in plan.DOWN]
+                gone = [n for n in units if f"/etc/systemd/system/{n}" not in files and units[n].active in due.DOWN]
                 units = {n: u for n, u in units.items() if n not in gone}
             case ResetFailed():
                 units[step.unit] = replace(units[step.unit], active=ActiveState.INACTIVE)
             case Stop():
                 units[step.unit] = replace(units[step.unit], active=ActiveState.INACTIVE)
                 running.pop(step.unit, None)
-            case Start():
-                old = units.get(step.instance.unit, unit(step.instance.unit, ActiveState.INACTIVE, enabled="disabled"))
-                units[step.instance.unit] = replace(old, active=ActiveState.ACTIVE, load=LoadState.LOADED)
-                running[step.instance.unit] = step.instance.digest
+            case Start() | StartTogether():
+                for begun in (step,) if isinstance(step, Start) else step.starts:
+                    old = units.get(
+                        begun.instance.unit, unit(begun.instance.unit, ActiveState.INACTIVE, enabled="disabled")
+                    )
+                    units[begun.instance.unit] = replace(old, active=ActiveState.ACTIVE, load=LoadState.LOADED)
+                    running[begun.instance.unit] = begun.instance.digest
             case Reach():
                 old = units.get(step.unit, unit(step.unit, ActiveState.INACTIVE, enabled="disabled"))
                 units[step.unit] = replace(old, active=ActiveState.ACTIVE)
@@ -195,7 +211,7 @@ def test_teardown_stops_router_first_prefill_after_decode_and_the_target_last() 
     instances = tuple(instance("d", role=r, port=30001 + n) for n, r in enumerate(roles))
     there = done(HostView(), plan.deploy(release(*instances), HostView()))
 
-    steps = plan.teardown(instances, there, purge=False)
+    steps = plan.teardown(there, purge=False)
 
     stops = [s.unit for s in steps if isinstance(s, Stop)]
     assert stops == ["dsv4-router.service", "dsv4-decode.service", "dsv4-prefill.service", "dsv4.target"]
@@ -204,13 +220,13 @@ def test_teardown_stops_router_first_prefill_after_decode_and_the_target_last() 
 def test_teardown_stops_units_of_ours_that_no_release_knows() -> None:
     view = HostView(units={"dsv4-old.service": unit("dsv4-old.service", ActiveState.ACTIVE)})
 
-    assert [type(s) for s in plan.teardown((), view, purge=False)] == [Stop, ResetFailed]
+    assert [type(s) for s in plan.teardown(view, purge=False)] == [Stop, ResetFailed]
 
 
 def test_only_purge_disables_and_removes() -> None:
     there = done(HostView(), plan.deploy(release(instance()), HostView()))
 
-    kept, purged = (plan.teardown((instance(),), there, purge=p) for p in (False, True))
+    kept, purged = (plan.teardown(there, purge=p) for p in (False, True))
 
     assert not any(isinstance(s, Disable | RemoveFile) for s in kept)
     assert {s.path for s in purged if isinstance(s, RemoveFile)} == set(there.files)
@@ -251,6 +267,6 @@ def test_a_plan_cut_anywhere_and_made_again_still_gets_there(
 def test_teardown_leaves_no_unit_up_whatever_was_deployed(shape: list[tuple[Role, str]], purge: bool) -> None:  # noqa: FBT001
     there = done(HostView(), plan.deploy(shaped(shape), HostView()))
 
-    reached = done(there, plan.teardown(shaped(shape).instances, there, purge=purge))
+    reached = done(there, plan.teardown(there, purge=purge))
 
-    assert not [u for u in reached.units.values() if u.name.endswith(".service") and plan.is_up(u)]
+    assert not [u for u in reached.units.values() if u.name.endswith(".service") and due.is_up(u)]

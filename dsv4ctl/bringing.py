@@ -1,0 +1,155 @@
+"""Brings units up side by side until they are proved, and down; a start that fails ends with the reason in words."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dsv4ctl import installed, procs, proof, sockets, standing, systemd
+from dsv4ctl.due import DOWN, UP
+from dsv4ctl.host import Host
+from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
+from dsv4ctl.names import instance_of
+from dsv4ctl.problems import NotReady
+from dsv4ctl.telling import Seen, Tell, Waits
+
+# One `systemctl show` takes 7-9 ms. Near the end of a start looks are so close that readiness is found at once; before
+# that, for up to an hour, they must not cost the engine a part of a core.
+LOOK_EVERY_S = 0.1
+LOOK_CLOSELY_S = 0.015
+# A queued start job is taken up at once; a unit that is still down after this was refused or stopped by somebody.
+TAKE_UP_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """An instance on its way up: its unit before the start, and since when its supervisor's words count."""
+
+    instance: Instance
+    before: Unit
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """One look at an instance on its way up."""
+
+    unit: Unit
+    state: RunState | None
+
+
+def up(host: Host, instances: Iterable[Instance], tell: Tell) -> None:
+    """Start the units, or follow starts that are under way, until each is active with its instance and proved.
+
+    Raises NotReady for the first that will not be; it is stopped, the others are left to go on and named.
+    """
+    coming = {one.instance.unit: one for one in _begun(host, tuple(instances))}
+    seen: dict[str, Looked] = {}
+    began = host.clock.now()
+    while coming:
+        seen |= _look(host, coming.values())
+        for unit, one in tuple(coming.items()):
+            found = seen[unit].unit
+            tell(Seen(found, seen[unit].state))
+            _tell_if_stopped(found, tell)
+            if found.active is ActiveState.ACTIVE:
+                _prove(host, one.instance, _others(seen, unit), tell)
+                del coming[unit]
+            elif _is_over(found, one.before, host.clock.now() - began):
+                _give_up(host, one.instance, seen, tell)
+        if coming:
+            host.clock.sleep(min(_pace_s(seen[unit].state) for unit in coming))
+
+
+def down(host: Host, unit: str, tell: Tell) -> None:
+    """Have systemd stop the unit and follow it down. Its TimeoutStopSec bounds this; no second timer runs here."""
+    systemd.stop(unit, block=False)
+    was_going = False
+    while (seen := systemd.show((unit,))[unit]).active not in DOWN:
+        if was_going and seen.active in UP:
+            raise NotReady(
+                f"cannot stop {unit}: somebody starts it again meanwhile", hint=f"journalctl -u {unit} -n 50"
+            )
+        was_going = was_going or seen.active is ActiveState.DEACTIVATING
+        tell(Seen(seen, installed.run_state(host, instance_of(unit))))
+        host.clock.sleep(LOOK_CLOSELY_S if seen.main_pid == 0 else LOOK_EVERY_S / 2)
+
+
+def _begun(host: Host, instances: tuple[Instance, ...]) -> Iterable[Coming]:
+    before = systemd.show(tuple(one.unit for one in instances))
+    for one in instances:
+        # What the supervisor of an earlier start said last still lies there; a start that is under way is followed.
+        under_way = before[one.unit].active is ActiveState.ACTIVATING
+        coming = Coming(instance=one, before=before[one.unit], since=0.0 if under_way else host.clock.wall())
+        systemd.start(one.unit, block=False)
+        yield coming
+
+
+def _look(host: Host, coming: Iterable[Coming]) -> dict[str, Looked]:
+    by_unit = {one.instance.unit: one for one in coming}
+    return {
+        name: Looked(unit, _fresh(host, by_unit[name]))
+        for name, unit in systemd.show(by_unit).items()
+        if name in by_unit
+    }
+
+
+def _fresh(host: Host, one: Coming) -> RunState | None:
+    """What the supervisor said last, if it was this instance's and of this start."""
+    state = installed.run_state(host, one.instance.name)
+    is_ours = state is not None and state.digest == one.instance.digest and state.started_at >= one.since
+    return state if is_ours else None
+
+
+def _pace_s(state: RunState | None) -> float:
+    return LOOK_CLOSELY_S if state is not None and state.phase in (Phase.WARMUP, Phase.PROOF) else LOOK_EVERY_S
+
+
+def _tell_if_stopped(unit: Unit, tell: Tell) -> None:
+    """A supervisor that somebody has stopped says nothing more, and its start goes on until systemd's limit."""
+    if unit.main_pid and procs.is_stopped(unit.main_pid):
+        tell(Waits(f"{unit.name}: its supervisor is stopped (SIGSTOP); kill -CONT {unit.main_pid}   lets it go on"))
+
+
+def _prove(host: Host, instance: Instance, others: str, tell: Tell) -> None:
+    """Prove from outside what the supervisor proved from inside; one that cannot be proved is stopped, not kept."""
+    try:
+        proof.soon(instance, host.clock)
+    except NotReady as problem:
+        down(host, instance.unit, tell)
+        raise NotReady(f"{problem}{others}", hint=problem.hint) from None
+
+
+def _is_over(unit: Unit, before: Unit, waited_s: float) -> bool:
+    """Failed, put down for an automatic restart (a deploy does not wait for luck), or never taken up."""
+    if unit.active is ActiveState.FAILED or unit.sub.startswith("auto-restart") or unit.restarts > before.restarts:
+        return True
+    return unit.active is ActiveState.INACTIVE and waited_s > TAKE_UP_S
+
+
+def _give_up(host: Host, instance: Instance, seen: Mapping[str, Looked], tell: Tell) -> None:
+    """Stop the unit, so that systemd does not go on starting what never served, and say why."""
+    unit, state = seen[instance.unit].unit, seen[instance.unit].state
+    down(host, instance.unit, tell)
+    # What was seen last may have been the wait for a restart, which there is none any more.
+    ended = unit.active if unit.active is ActiveState.INACTIVE else ActiveState.FAILED
+    found = standing.of(replace(unit, active=ended, sub="", main_pid=0), state)
+    said = found.words if found.state == "failed" else "it was stopped by somebody else while it was starting"
+    if state is not None and state.exit == SuperviseExit.PORT:
+        said += _strangers(instance)
+    said += _others(seen, instance.unit)
+    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=found.advice or f"dsv4ctl logs {instance.name}")
+
+
+def _others(seen: Mapping[str, Looked], unit: str) -> str:
+    """What the others that were started beside a unit do now; '' where it was alone."""
+    going = [f"{name} goes on ({_doing(one)})" for name, one in seen.items() if name != unit]
+    return f"; {' and '.join(going)}" if going else ""
+
+
+def _doing(one: Looked) -> str:
+    return one.unit.status_text or (one.state.words if one.state else "") or f"{one.unit.active} ({one.unit.sub})"
+
+
+def _strangers(instance: Instance) -> str:
+    """Who listens on the port now that nothing of ours does; the supervisor may not look into others' processes."""
+    holders = sockets.holders(instance.port)
+    return f"; on port {instance.port} there is {sockets.words(holders[0])}" if holders else ""

@@ -1,0 +1,109 @@
+"""The proof of all that is deployed: each instance by its own sign, then one new generation through the whole of it."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from dsv4ctl import pair, pairing, proof
+from dsv4ctl.findings import Probing
+from dsv4ctl.host import Host
+from dsv4ctl.model import Instance, Role
+from dsv4ctl.pair import PairVerdict
+from dsv4ctl.problems import Busy, NotReady
+from dsv4ctl.store import lock
+
+TRY_AGAIN_S = 0.2
+
+
+def prove(host: Host, instances: tuple[Instance, ...]) -> Probing:
+    """What a deploy has to show: every instance proved, and behind a router one generation through all of it.
+
+    An engine without a router was asked for one by its supervisor, before it said READY=1. Raises NotReady for whatever
+    is at fault, with what to type.
+    """
+    proofs = tuple(proof.soon(one, host.clock) for one in instances)
+    router = next((one for one in instances if one.role is Role.ROUTER), None)
+    if router is None:
+        return Probing(verdict=PairVerdict.OK, words="", proofs=proofs)
+    limit_s = router.limits.proof_s
+    with _one_at_a_time(host, "proof", patience_s=limit_s):
+        found = _generated(host, instances, limit_s)
+    require(found)
+    return replace(found, proofs=proofs)
+
+
+def run(host: Host, instances: tuple[Instance, ...], *, limit_s: float) -> Probing:
+    """Probe what is deployed as it is now; the generation gets `limit_s`. Raises Busy while another is at work."""
+    began = host.clock.now()
+    with _one_at_a_time(host, "probe"):
+        found = _proofs(instances) or _generated(host, instances, limit_s)
+    proofs = () if found.verdict is not PairVerdict.OK else tuple(proof.of(one) for one in instances)
+    return replace(found, seconds=host.clock.now() - began, proofs=proofs)
+
+
+def signs(host: Host, instances: tuple[Instance, ...]) -> Probing:
+    """The same without a generation: a half of a pair is not sent one of its own."""
+    began = host.clock.now()
+    words = "each answers, and is ready by its own sign; no generation was asked for"
+    found = _proofs(instances) or Probing(verdict=PairVerdict.OK, words=words)
+    return replace(found, seconds=host.clock.now() - began)
+
+
+def require(found: Probing) -> None:
+    """Raise NotReady unless the verdict is ok."""
+    if found.verdict != PairVerdict.OK:
+        raise NotReady(f"cannot prove what is deployed: {found.verdict}: {found.words}", hint=found.advice)
+
+
+@contextmanager
+def _one_at_a_time(host: Host, why: str, *, patience_s: float = 0.0) -> Iterator[None]:
+    """Two generations at once would count for each other. Raises Busy when one is at work for longer than patience."""
+    end = host.clock.now() + patience_s
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lock.held(host.paths.probe_lock, why, host.clock))
+                break
+            except Busy:
+                if host.clock.now() >= end:
+                    raise
+            host.clock.sleep(TRY_AGAIN_S)
+        yield
+
+
+def _proofs(instances: tuple[Instance, ...]) -> Probing | None:
+    """The first instance that cannot be proved, as a verdict; None when all can. Engines are named before a router."""
+    for one in sorted(instances, key=lambda one: one.role is Role.ROUTER):
+        try:
+            proof.of(one)
+        except NotReady as problem:
+            return Probing(verdict=one.name, words=str(problem), advice=problem.hint)
+    return None
+
+
+def _generated(host: Host, instances: tuple[Instance, ...], limit_s: float) -> Probing:
+    """One new generation through everything, and what came of it."""
+    nonce = secrets.token_hex(6)
+    if (found := pairing.of(instances)) is None:
+        return _through(instances, nonce, limit_s)
+    probed = pairing.look(found, nonce, proof.api_key(found.router), host.clock, limit_s=limit_s)
+    judged = pair.judge(probed)
+    answer_s = probed.first.seconds if probed.first is not None and probed.first.came else None
+    return Probing(verdict=judged.verdict, words=judged.words, advice=pair.ADVICE[judged.verdict], answer_s=answer_s)
+
+
+def _through(instances: tuple[Instance, ...], nonce: str, limit_s: float) -> Probing:
+    """A generation of whole servers: through the router in front of them, or of the only one itself."""
+    front = next((one for one in instances if one.role is Role.ROUTER), instances[0])
+    key = proof.api_key(front)
+    asked = pairing.generate(front, nonce, key, limit_s)
+    again = pairing.generate(front, nonce, key, limit_s) if pair.wants_second(asked, nonce) else None
+    judged = pair.judge_servers(asked, again, nonce)
+    is_ok = judged.verdict is PairVerdict.OK
+    return Probing(
+        verdict=front.name if judged.verdict is PairVerdict.ROUTER else judged.verdict,
+        words=judged.words,
+        advice="" if is_ok else f"dsv4ctl logs {front.name}",
+        answer_s=asked.seconds if asked.came else None,
+    )
