@@ -192,11 +192,6 @@ def test_a_missing_router_is_told_with_the_interpreter_that_lacks_it(python: str
         releases.render(pair(router=RouterSpec(python=python)), lacking)
 
 
-def test_a_mode_that_cannot_be_proved_yet_says_so_in_its_notes() -> None:
-    assert any("mode pd is not built yet" in note for note in releases.render(pair()).notes)
-    assert not any("not built" in note for note in releases.render(releases.spec()).notes)
-
-
 def test_a_pair_on_no_gpu_is_bound_nowhere_and_told_of_no_gpu() -> None:
     none = pair(mode=modes.place(modes.BUILT_IN["pd"], ()))
     made = releases.render(none, releases.machine())
