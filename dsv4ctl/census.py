@@ -95,6 +95,22 @@ def open_files(pid: int) -> Iterable[str]:
         return
 
 
+def working_folder(pid: int) -> str:
+    """The folder that a process works in; '' when it is gone or hidden from us."""
+    try:
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    except OSError:
+        return ""
+
+
+def allowed_cpus(pid: int) -> tuple[int, ...]:
+    """The CPUs that a process may run on, ascending; () when it is gone."""
+    try:
+        return tuple(sorted(os.sched_getaffinity(pid)))
+    except OSError:
+        return ()
+
+
 def device_nodes(pid: int, devices: Path = DEVICES) -> frozenset[str]:
     """The GPU driver's device nodes that a process has open or mapped: {"nvidia0", "nvidiactl"}."""
     folder = f"{devices}/"

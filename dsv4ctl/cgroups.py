@@ -18,6 +18,7 @@ _CONTAINERS = (
     ("machine", re.compile(r"/machine\.slice/(?P<id>machine-[^/]+|systemd-nspawn@[^/]+)")),
     ("flatpak", re.compile(r"/(?P<id>app-flatpak-[^/]+)")),
 )
+_ADOPTED = re.compile(r"/dsv4\.slice/(?P<unit>dsv4-adopted-(?P<role>[a-z]+)-(?P<port>\d+)\.scope)(?:/|$)")
 _SESSION = re.compile(r"/session-(?P<id>[^/]+)\.scope(?:/|$)")
 _USER = re.compile(r"/user@(?P<uid>\d+)\.service(?:/|$)")
 
@@ -32,6 +33,24 @@ class Container:
     @override
     def __str__(self) -> str:
         return f"{self.engine} container {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What the scope of an adopted engine says of it."""
+
+    unit: str
+    role: str
+    port: int
+
+
+def adopted(cgroup: str) -> Adopted | None:
+    """The scope of an adopted engine that a cgroup is or lies in; None: none of ours.
+
+    Only who may ask systemd itself to make a scope can have one directly below our slice.
+    """
+    found = _ADOPTED.match(cgroup)
+    return Adopted(found["unit"], found["role"], int(found["port"])) if found else None
 
 
 def unit_of(cgroup: str) -> str:

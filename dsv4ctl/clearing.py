@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dsv4ctl import execute, free, gone, gpus, inquiry, installed, observe, plan, trees
+from dsv4ctl import adopted, execute, free, gone, gpus, inquiry, installed, observe, plan, trees
+from dsv4ctl.adopted import Adopted
 from dsv4ctl.ending import Ending
 from dsv4ctl.findings import Check
 from dsv4ctl.free import Found
@@ -70,8 +71,10 @@ def prepare(host: Host, aim: Aim) -> Clearing:
     here = installed.instances(host)
     chosen = _chosen(host, here, aim)
     view = _narrowed(observe.host(host, None), chosen) if aim.is_narrow else observe.host(host, None)
-    seen = gpus.read() if aim.gpus or aim.strays or any(i.gpus for i in chosen) else GpuView()
-    wanted = _wanted(chosen, view, aim, seen)
+    taken_over = () if aim.is_narrow else adopted.scopes()
+    reads_gpus = aim.gpus or aim.strays or taken_over or any(i.gpus for i in chosen)
+    seen = gpus.read() if reads_gpus else GpuView()
+    wanted = _with_adopted(_wanted(chosen, view, aim, seen), taken_over, seen)
     found = inquiry.look(wanted, seen)
     steps = (
         *plan.teardown(view, purge=False),
@@ -136,6 +139,16 @@ def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...]) -> Clea
 
 def _installed_ports(host: Host) -> tuple[int, ...]:
     return tuple(port for instance in installed.instances(host) for _, port in instance.ports)
+
+
+def _with_adopted(wanted: Wanted, taken_over: tuple[Adopted, ...], seen: GpuView) -> Wanted:
+    """Free shall be as well what engines hold that somebody started by hand and that were adopted."""
+    return replace(
+        wanted,
+        adopted=bool(taken_over),
+        ports=wanted.ports | adopted.ports(taken_over),
+        gpus=wanted.gpus | adopted.gpu_uuids(taken_over, seen),
+    )
 
 
 def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Found:

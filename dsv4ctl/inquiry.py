@@ -23,7 +23,8 @@ INTERPRETERS = ("python", "pypy", "sglang")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What shall be free: ports, GPUs by UUID, and with `everything` all that engines hold. `evict` are pids.
+    """What shall be free: ports, GPUs by UUID, and with `everything` all that engines hold, with `adopted` all
+    that adopted ones do. `evict` are pids.
 
     `units`: the names of our own units; `users`: whose leftovers in /dev/shm are ours, by user id.
     """
@@ -31,6 +32,7 @@ class Wanted:
     ports: frozenset[int] = frozenset()
     gpus: frozenset[str] = frozenset()
     everything: bool = False
+    adopted: bool = False
     evict: tuple[int, ...] = ()
     units: frozenset[str] = frozenset()
     users: frozenset[int] = frozenset()
@@ -61,6 +63,7 @@ def _look(wanted: Wanted, seen: GpuView) -> Found:
         ports=wanted.ports,
         gpus=wanted.gpus,
         everything=wanted.everything,
+        adopted=wanted.adopted,
         evict=frozenset(_named(pid, processes) for pid in wanted.evict),
     )
     return Found(

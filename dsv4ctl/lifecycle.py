@@ -121,6 +121,8 @@ def _found(starting: tuple[Instance, ...], view: HostView, machine: Machine, evi
         ports=frozenset(port for i in starting for _, port in i.ports),
         gpus=frozenset(uuid for i in starting for uuid in i.gpu_uuids),
         evict=evict,
+        # What was adopted was started by hand, and a deploy takes its place whole: half of a pair serves nobody.
+        adopted=True,
         units=inquiry.units_of(view.units),
         users=inquiry.users_of(starting),
     )

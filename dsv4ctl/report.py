@@ -4,11 +4,14 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from dsv4ctl import gpus, installed, measurements, probe, procs, proof, standing, systemd
+from dsv4ctl import adopted, gpus, installed, measurements, probe, procs, proof, standing, systemd
+from dsv4ctl.adopted import Adopted
 from dsv4ctl.findings import Row, Status
 from dsv4ctl.host import Host
 from dsv4ctl.memory import marks
-from dsv4ctl.model import ActiveState, GpuView, Instance, RunState, Unit
+from dsv4ctl.model import ActiveState, GpuView, Instance, Role, RunState, Unit
+from dsv4ctl.names import ADOPTED_SCOPES
+from dsv4ctl.probe import Answer
 from dsv4ctl.standing import Standing
 
 # /ready and /v1/loads answer in milliseconds; an engine whose loop is blocked must not hold the whole table up.
@@ -27,17 +30,23 @@ class Load:
 def status(host: Host) -> Status:
     """Look at every installed instance. GPUs are read beside the engines, for NVML takes longest."""
     instances = installed.instances(host)
+    # A host without systemd, or with nothing on it, has nothing to show, and that is no error.
+    there = (ADOPTED_SCOPES,) if systemd.is_running() else ()
+    units = systemd.show((*there, *(i.unit for i in instances)))
+    taken_over = adopted.of(units)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        wants_gpus = any(i.gpus for i in instances)
+        wants_gpus = bool(taken_over) or any(i.gpus for i in instances)
         reading = pool.submit(gpus.read) if wants_gpus else None
-        units = systemd.show(tuple(i.unit for i in instances)) if instances else {}
         rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit]), instances))
+        theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
     notes = (
         *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
         *(f"nothing is known of {unit}: {why}" for unit, why in installed.faults(host).items()),
     )
-    return Status(rows=tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True)), notes=notes)
+    ours = (_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True))
+    others = (_with_their_gpus(row, one, view) for row, one in zip(theirs, taken_over, strict=True))
+    return Status(rows=(*ours, *others), notes=notes)
 
 
 def parse_loads(body: object) -> Load:
@@ -83,6 +92,47 @@ def _row(host: Host, instance: Instance, unit: Unit) -> Row:
         notes=remarks,
         memory=_memory(host, instance) if up else "",
     )
+
+
+def _adopted_row(one: Adopted) -> Row:
+    """An engine that was started by hand: no supervisor tells of it, so it is asked itself."""
+    base = probe.base_url("127.0.0.1", one.port)
+    path = "readiness" if one.role == Role.ROUTER else "ready"
+    ready = probe.get(f"{base}/{path}", timeout_s=ASK_TIMEOUT_S)
+    loads = probe.get(f"{base}/v1/loads", timeout_s=ASK_TIMEOUT_S)
+    load = parse_loads(loads.json())
+    return Row(
+        unit=one.unit.name,
+        role=one.role,
+        state="adopted",
+        since=one.unit.since,
+        pid=one.pids[0],
+        port=one.port,
+        health="ready" if ready.status == 200 else _health(ready, Answer(None)),
+        model=_served(base),
+        context_length=None,
+        kv_tokens=load.kv_tokens,
+        running=load.running,
+        waiting=load.waiting,
+        gpus=(),
+        gpu_used_bytes=None,
+        restarts=0,
+        words=f"started by hand, {len(one.pids)} processes; nobody watches it or starts it again (try: dsv4ctl deploy)",
+    )
+
+
+def _served(base: str) -> str:
+    """The name of the model that somebody serves; '-' when it does not say."""
+    said = probe.get(f"{base}/v1/models", timeout_s=ASK_TIMEOUT_S).json()
+    models = said.get("data") if isinstance(said, dict) else None
+    first = models[0] if isinstance(models, list) and models else None
+    return str(first.get("id", "-")) if isinstance(first, dict) else "-"
+
+
+def _with_their_gpus(row: Row, one: Adopted, view: GpuView) -> Row:
+    mine = [g for g in view.gpus if g.uuid in adopted.gpu_uuids((one,), view)]
+    used = [g.used_bytes for g in mine if g.used_bytes is not None]
+    return replace(row, gpus=tuple(g.index for g in mine), gpu_used_bytes=sum(used) if used else None)
 
 
 def _memory(host: Host, instance: Instance) -> str:

@@ -143,7 +143,7 @@ HEADINGS = (
 
 def _cells(row: Row, now: float) -> tuple[str, ...]:
     return (
-        row.unit.removesuffix(".service"),
+        row.unit.removesuffix(".service").removesuffix(".scope"),
         row.role,
         row.state,
         duration(now - row.since) if row.since else "-",

@@ -148,24 +148,21 @@ def kill(unit: str) -> None:
             raise
 
 
-def adopt(scope: str, pids: Sequence[int], *, description: str) -> None:
+def adopt(scope: str, pids: Sequence[int], *, description: str, slice_: str = "") -> None:
     """Move living processes into a new transient scope, out of whatever they are in. Raises CannotRun.
 
-    Needs the system bus (`busctl`); the scope ends with its last process.
+    `slice_`: below which slice it is, systemd's own default otherwise. Needs the system bus (`busctl`); the scope ends
+    with its last process.
     """
-    properties = ("3", "PIDs", "au", str(len(pids)), *map(str, pids), "Description", "s", description)
-    words = (
-        *MANAGER,
-        "StartTransientUnit",
-        "ssa(sv)a(sa(sv))",
-        scope,
-        "fail",
-        *properties,
-        "CollectMode",
-        "s",
-        COLLECT,
-        "0",
+    numbers = (str(len(pids)), *map(str, pids))
+    properties = (
+        *("PIDs", "au", *numbers),
+        *("Description", "s", description),
+        *("CollectMode", "s", COLLECT),
+        *(("Slice", "s", slice_) if slice_ else ()),
     )
+    count = "4" if slice_ else "3"
+    words = (*MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", scope, "fail", count, *properties, "0")
     child.run(["busctl", "--quiet", "call", *words], timeout_s=SHOW_TIMEOUT_S)
     # The answer says that a job is queued; the processes have moved when it is done.
     until(lambda: show((scope,))[scope].active is not ActiveState.ACTIVATING or None, RealClock(), ADOPT_LIMIT_S, 0.01)

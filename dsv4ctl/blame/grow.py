@@ -45,7 +45,7 @@ class Links:
         On a host without logind whatever is started over ssh lives in the cgroup of ssh.service.
         """
         unit = cgroups.unit_of(process.cgroup)
-        if not unit or (unit.endswith(".scope") and not cgroups.is_transient(unit)):
+        if not unit or (unit.endswith(".scope") and not _is_made_for_it(unit, process)):
             return ""
         return "" if any(pid in self.guarded for pid in self.units.get(unit, ())) else unit
 
@@ -53,6 +53,11 @@ class Links:
         """Whether a service manager would start a process again, or somebody installed it as a service."""
         unit = self.own_unit(process)
         return unit.endswith(".service") and not cgroups.is_transient(unit)
+
+
+def _is_made_for_it(unit: str, process: Process) -> bool:
+    """Whether a unit was made for what runs in it now: by systemd-run, or by us when an engine was adopted."""
+    return cgroups.is_transient(unit) or cgroups.adopted(process.cgroup) is not None
 
 
 def _by(pairs: Iterable[tuple[Key, int]]) -> dict[Key, tuple[int, ...]]:
@@ -100,7 +105,7 @@ def members_of(links: Links, start: Iterable[int], limits: Limits) -> frozenset[
     2. the process group and the session that a member leads
     3. remains of an engine whose main process has ended: beside a head, orphans of its user and process group that run
        in an engine's environment and hold nothing else
-    4. whatever shares the transient unit that a member is
+    4. whatever shares the transient unit, or the scope of an adopted engine, that a member is
     """
     found: set[int] = set()
     new = {pid for pid in start if pid in links.scene.processes}
@@ -119,7 +124,7 @@ def _near(links: Links, member: Process, limits: Limits) -> Iterable[int]:
     if member.pid in limits.heads and member.group:
         peers = (pid for pid in links.groups.get(member.group, ()) if pid not in limits.busy)
         yield from (pid for pid in peers if _is_remains(links, links.scene.processes[pid], member))
-    if cgroups.is_transient(unit := links.own_unit(member)):
+    if (unit := links.own_unit(member)) and _is_made_for_it(unit, member):
         yield from links.units[unit]
 
 

@@ -31,9 +31,10 @@ def blame(scene: Scene, request: Request) -> Blame:
 
     1. guarded: PROTECTED, never ended, not even by name
     2. in a unit of ours: OURS, stopped with its unit
-    3. an engine by a sign besides what it holds, and in no service: STRAY, ended with its tree
-    4. its namespaces or its name cannot be read: UNKNOWN
-    5. anything else: FOREIGN, ended only when it is named
+    3. in a scope into which we adopted it: STRAY, for it was started by hand
+    4. an engine by a sign besides what it holds, and in no service: STRAY, ended with its tree
+    5. its namespaces or its name cannot be read: UNKNOWN
+    6. anything else: FOREIGN, ended only when it is named
     """
     links = Links.of(scene, guarded(scene))
     held = holdings(scene)
@@ -94,6 +95,8 @@ def _asked_for(links: Links, request: Request, held: Mapping[int, Held]) -> list
     """The pids to judge: holders of what is asked for, whoever is named, and with `everything` every engine."""
     named = {i.pid for i in request.evict if _is(links.scene, i.pid, request)}
     asked = {pid for pid, one in held.items() if one.ports & request.ports or one.gpus & request.gpus}
+    if request.adopted:
+        asked |= {p.pid for p in links.scene.processes.values() if cgroups.adopted(p.cgroup)}
     if request.everything:
         asked |= {pid for pid in held if links.is_engine(pid)}
         asked |= {p.pid for p in links.scene.processes.values() if _is_leftover(links, p)}
@@ -134,6 +137,8 @@ def _judge(
     unit = cgroups.unit_of(process.cgroup)
     if unit in links.scene.units:
         return Verdict.OURS, (f"it runs in {unit}",)
+    if adopted := cgroups.adopted(process.cgroup):
+        return Verdict.STRAY, (f"it was adopted into {adopted.unit}",)
     if cgroups.user_manager_of(process.cgroup) is not None and links.is_managed(process):
         return Verdict.PROTECTED, (f"it runs in {unit} of a user's own service manager, which would start it again",)
     signs = _signs(links, request, held, process)

@@ -43,7 +43,8 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What shall be free. `everything`: every engine that is none of ours shall go, whatever it holds.
+    """What shall be free. `everything`: every engine that is none of ours shall go, whatever it holds;
+    `adopted`: every one that was adopted.
 
     `evict`: processes that the operator named, who may be ended though they are no engine.
     """
@@ -51,6 +52,7 @@ class Request:
     ports: frozenset[int] = frozenset()
     gpus: frozenset[str] = frozenset()
     everything: bool = False
+    adopted: bool = False
     evict: frozenset[Identity] = frozenset()
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "topology": "Show NUMA nodes and GPUs, and where a mode's roles would be placed.",
     "config": "Show the effective config, or an example.",
     "init": "Write a config for this host from what is found on it.",
+    "adopt": "Take over engines that were started by hand.",
     "rehearse": "Try the whole job in a private systemd with stand-in GPUs.",
 }
 
@@ -35,6 +36,7 @@ MEANT = {
     **dict.fromkeys(("ps", "list", "ls", "show", "health"), "status"),
     **dict.fromkeys(("diff", "dry-run", "check"), "plan"),
     **dict.fromkeys(("log", "journal", "tail"), "logs"),
+    **dict.fromkeys(("import", "takeover", "attach"), "adopt"),
     **dict.fromkeys(("try", "demo", "test"), "rehearse"),
 }
 

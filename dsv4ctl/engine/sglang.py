@@ -120,6 +120,15 @@ def managed_options() -> Mapping[str, str]:
     return MappingProxyType(ours | _ALSO_OURS)
 
 
+# Those of the options that are there or not there, without a value.
+SWITCHES = frozenset({"--enable-metrics", "--trust-remote-code"})
+
+
+def today(name: str) -> str:
+    """An option in today's spelling; as it is when it is none of those that the configuration sets."""
+    return next((o.spellings[0] for o in OPTIONS if name in (*o.spellings, *o.aliases)), name)
+
+
 def command(spec: HostSpec, seat: Seat, build: EngineBuild) -> tuple[str, ...]:
     """The whole argv of the engine in this seat, with every option in the spelling that this build knows.
 

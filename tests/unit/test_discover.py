@@ -11,8 +11,9 @@ import pytest
 
 from dsv4ctl import discover
 from dsv4ctl.clock import RealClock
-from dsv4ctl.discover.servers import Serving, parse_serving, running
+from dsv4ctl.discover.servers import Serving, interpreter, running
 from dsv4ctl.discover.within import Item, within
+from dsv4ctl.engine import readback
 from dsv4ctl.found import CheckpointFound, EngineFound
 from dsv4ctl.model import GpuView
 
@@ -223,14 +224,16 @@ def test_a_running_server_leads_to_its_engine_and_its_model(tmp_path: Path) -> N
     ],
 )
 def test_a_servers_command_line_tells_its_interpreter_and_its_model(command: str, python: str, model: str) -> None:
-    found = parse_serving(7, command, {"VIRTUAL_ENV": "/active"})
-    assert (found.python, found.model) == (python, model)
+    found = readback.launch(command.split(" "))
+    assert found is not None
+    assert (interpreter(found, {"VIRTUAL_ENV": "/active"}), found.get("--model-path") or "") == (python, model)
 
 
 def test_a_bare_interpreter_is_looked_for_on_the_path_of_its_own_environment(tmp_path: Path) -> None:
     python = make_python(tmp_path / "x/bin/python")
-    found = parse_serving(7, "python -m sglang.launch_server", {"PATH": str(python.parent)})
-    assert found.python == str(python)
+    found = readback.launch(("python", "-m", "sglang.launch_server"))
+    assert found is not None
+    assert interpreter(found, {"PATH": str(python.parent)}) == str(python)
 
 
 def test_looking_at_the_processes_of_this_machine_disturbs_nobody() -> None:

@@ -1,0 +1,147 @@
+"""`dsv4ctl adopt`."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from dsv4ctl.cli.options import root_option
+from dsv4ctl.problems import Problem
+
+if TYPE_CHECKING:
+    from dsv4ctl.adoption import Adoption, Moved
+    from dsv4ctl.host import Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the options ask for."""
+
+    out: Path | None
+    api_key_file: str
+    to_scope: bool
+    yes: bool
+    dry_run: bool
+    as_json: bool
+
+
+@click.command("adopt", short_help="Take over engines that were started by hand.")
+@click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="[PORT|PID]...")
+@root_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the config there.")
+@click.option(
+    "--api-key-file", metavar="FILE", default="", help="Put an API key of a command line into this file, mode 0600."
+)
+@click.option(
+    "--scope",
+    "--move",
+    "--into-slice",
+    "to_scope",
+    is_flag=True,
+    help="Move the living processes into a scope below dsv4.slice; none is restarted.",
+)
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", "--print", is_flag=True, help="Show it and touch nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON; nothing is done without --yes.")
+def command(numbers: tuple[int, ...], root: Path, **asked: object) -> int:
+    """Find engines that somebody started by hand, write the config that would start the same, and show what differs.
+
+    All of them, or those with these ports or pids. A config that is there is never overwritten. With --scope they go on
+    as they are, below dsv4.slice, until a deploy replaces them or a teardown ends them.
+    """
+    from dsv4ctl import adoption
+    from dsv4ctl.host import Host
+
+    host, wish = Host.real(root), Wish(**cast("dict[str, Any]", asked))
+    path = wish.out or host.paths.config
+    _require_absolute(wish.api_key_file)
+    found = adoption.look(host, numbers, wish.api_key_file)
+    if not wish.as_json:
+        _show(found)
+    if wish.dry_run or (wish.as_json and not wish.yes):
+        return _outcome(found, as_json=wish.as_json)
+    write = _is_to_be_written(path, found, to_scope=wish.to_scope)
+    if not wish.yes:
+        _ask(path, write=write, to_scope=wish.to_scope)
+    if write:
+        _write(host, path, found, with_key=bool(wish.api_key_file))
+    moved = _move(host, found) if wish.to_scope else ()
+    return _outcome(found, as_json=wish.as_json, moved=moved, written=str(path) if write else "")
+
+
+def _require_absolute(key_file: str) -> None:
+    if key_file and not key_file.startswith("/"):
+        raise click.BadParameter(f"'{key_file}' is no absolute path", param_hint="--api-key-file")
+
+
+def _show(found: "Adoption") -> None:
+    from dsv4ctl import screen_adopt
+
+    click.echo("\n".join(screen_adopt.lines(found)), err=True)
+
+
+def _outcome(found: "Adoption", *, as_json: bool, moved: "tuple[Moved, ...]" = (), written: str = "") -> int:
+    from dsv4ctl import screen_adopt
+
+    if as_json:
+        done = {"written": written, "moved": [{"scope": one.scope, "pids": one.pids} for one in moved]}
+        click.echo(json.dumps({**screen_adopt.as_json(found), **done}))
+        return 0
+    if not written and not moved:
+        click.echo(found.draft.text, nl=False)
+    for one in moved:
+        click.echo(screen_adopt.moved(one))
+    return 0
+
+
+def _is_to_be_written(path: Path, found: "Adoption", *, to_scope: bool) -> bool:
+    """Whether the config is written; one that is there stops nobody who wants the processes moved."""
+    if not (path.exists() or path.is_symlink()):
+        return True
+    same = path.is_file() and path.read_text(errors="replace") == found.draft.text
+    if not to_scope and not same:
+        raise Problem(
+            f"cannot write {path}: there is one already, and it is not overwritten",
+            hint="dsv4ctl adopt --dry-run   shows what would be written, --out FILE   writes it elsewhere",
+        )
+    if not same:
+        click.echo(f"note: {path} is there already and stays as it is", err=True)
+    return False
+
+
+def _ask(path: Path, *, write: bool, to_scope: bool) -> None:
+    does = " and ".join([*([f"write {path}"] if write else []), *(["move the processes"] if to_scope else [])])
+    if not does:
+        return
+    if not sys.stdin.isatty():
+        raise Problem(
+            f"cannot ask whether to {does}: standard input is no terminal", hint="dsv4ctl adopt --yes, or --dry-run"
+        )
+    click.confirm(f"{does}?", default=True, abort=True, err=True)
+
+
+def _write(host: "Host", path: Path, found: "Adoption", *, with_key: bool) -> None:
+    from dsv4ctl import adoption, store
+
+    if found.draft.api_key and with_key:
+        adoption.write_key(host, found.draft)
+        click.echo(f"wrote {found.draft.key_file} with the API key, readable for root alone", err=True)
+    store.write_atomic(path, found.draft.text, mode=0o644)
+    click.echo(f"wrote {path}; look at it with `dsv4ctl config show`, then `dsv4ctl plan`", err=True)
+    if found.draft.api_key and not with_key:
+        click.echo(
+            f"the config names {found.draft.key_file}, which is to hold the API key: `install -m 600 /dev/stdin "
+            f"{found.draft.key_file}`, and type it; or `dsv4ctl adopt --api-key-file {found.draft.key_file}`",
+            err=True,
+        )
+
+
+def _move(host: "Host", found: "Adoption") -> "tuple[Moved, ...]":
+    from dsv4ctl import adoption
+    from dsv4ctl.cli import live
+
+    with live.teller() as tell:
+        return adoption.move(host, found.mains, tell)
