@@ -2,7 +2,8 @@
 
 from dsv4ctl.blame import Suspect, Verdict, gpus, words
 from dsv4ctl.clearing import Clearing
-from dsv4ctl.model import Gpu
+from dsv4ctl.config import secret
+from dsv4ctl.model import Gpu, Process
 
 
 def text(found: Clearing) -> str:
@@ -26,7 +27,7 @@ def as_json(found: Clearing) -> dict[str, object]:
                 "pid": suspect.process.pid if suspect.process else None,
                 "user": suspect.process.user if suspect.process else None,
                 "comm": suspect.process.comm if suspect.process else None,
-                "command": suspect.process.command if suspect.process else None,
+                "command": _command(suspect.process) if suspect.process else None,
                 "since": suspect.process.started_at if suspect.process else None,
                 "place": suspect.place,
                 "holds": suspect.holds,
@@ -57,9 +58,13 @@ def _block(found: Clearing, suspect: Suspect) -> str:
     lines = [f"{suspect.verdict}: {words.suspect(suspect)}"]
     lines += [f"    also: {sign}" for sign in suspect.signs[1:]]
     if suspect.process and suspect.process.command:
-        command = " ".join(suspect.process.command.split())
-        lines.append(f"    command: {command[:160]}")
+        lines.append(f"    command: {_command(suspect.process)[:160]}")
     return "\n".join([*lines, f"    it would {would(found, suspect)}"])
+
+
+def _command(process: Process) -> str:
+    """Its command line as it may be shown: a key that somebody typed there is not copied anywhere."""
+    return " ".join(secret.args_shown(process.command.split()))
 
 
 def _gpus(found: Clearing) -> list[Gpu]:

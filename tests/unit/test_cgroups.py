@@ -2,7 +2,7 @@
 
 import pytest
 
-from dsv4ctl import cgroups
+from dsv4ctl import cgroups, names
 
 ID = "4f1d0c" + "ab" * 29
 
@@ -66,3 +66,11 @@ def test_a_unit_of_systemd_run_is_transient_and_one_with_a_file_is_not(unit: str
     assert not any(
         map(cgroups.is_transient, ("runner.service", "run-report.service", "nginx.service", "session-3.scope"))
     )
+
+
+def test_the_scope_of_an_adopted_engine_says_what_it_is_and_only_below_our_slice() -> None:
+    inside = f"/dsv4.slice/{names.adopted_scope('prefill', 30100)}/below"
+    assert cgroups.adopted(inside) == cgroups.Adopted("dsv4-adopted-prefill-30100.scope", "prefill", 30100)
+    user = "/user.slice/user-1000.slice/user@1000.service"
+    for cgroup in ("/dsv4.slice/dsv4-server.service", f"{user}{inside}", "/dsv4.slice/dsv4-adopted-x.scope", "/"):
+        assert cgroups.adopted(cgroup) is None

@@ -309,3 +309,21 @@ def test_a_parent_that_cannot_be_told_is_not_ended_as_the_root_of_its_child() ->
     there = scene(hidden, child, engines=[1000, 1001], listeners=(listens(30001, child),))
 
     assert pids(blame(there, ask(30001))) == {1001}
+
+
+ADOPTED = "/dsv4.slice/dsv4-adopted-server-30000.scope"
+
+
+def test_what_was_adopted_goes_whole_and_through_its_scope_when_it_is_asked_for() -> None:
+    main, *workers = engine(cgroup=ADOPTED)
+    # A compiler that an engine started, which has none of the engine's libraries mapped.
+    helper = process(1500, 1, cgroup=ADOPTED, comm="ninja")
+    there = scene(main, *workers, helper, engines=[1000, 1001, 1002, 1003])
+
+    assert blame(there, ask()).trees == ()
+    found = blame(there, replace(ask(), adopted=True))
+
+    (tree,) = found.trees
+    assert (tree.root, tree.unit) == (main, "dsv4-adopted-server-30000.scope")
+    assert pids(found) == {1000, 1001, 1002, 1003, 1500}
+    assert {suspect.signs for suspect in found.suspects} == {("it was adopted into dsv4-adopted-server-30000.scope",)}

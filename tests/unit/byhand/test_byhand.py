@@ -185,7 +185,7 @@ def test_two_servers_behind_a_router_are_a_mode_and_without_one_are_not() -> Non
 
 def test_no_secret_is_in_the_config_nor_in_what_differs() -> None:
     words = ("--api-key", "sk-1", "--admin-api-key=sk-2", "--ssl-keyfile-password", "sk-3")
-    main = engine(*words, **{"HF_TOKEN": "sk-4", "HTTPS_PROXY": "http://u:sk-5@p:1"})
+    main = engine(*words, HF_TOKEN="sk-4", HTTPS_PROXY="http://u:sk-5@p:1")  # noqa: S106
     made = draft.draft((main,), "/root/key")
     one = likeness(main, render(config.load(made.text, {}, path="").spec).instances[0])
 
