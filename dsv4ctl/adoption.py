@@ -10,7 +10,6 @@ from dsv4ctl.byhand.draft import Draft, Roles
 from dsv4ctl.byhand.likeness import Likeness, likeness
 from dsv4ctl.byhand.main import Main
 from dsv4ctl.cgroups import adopted
-from dsv4ctl.execute import Tell, Waits
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
@@ -18,6 +17,7 @@ from dsv4ctl.model import Identity, Instance
 from dsv4ctl.names import SLICE, adopted_scope
 from dsv4ctl.problems import CannotRun, LeftOver, Problem
 from dsv4ctl.sighting import sight
+from dsv4ctl.telling import Tell, Waits
 
 # Between a look and the call to systemd a process may end or fork.
 TRIES = 5

@@ -160,11 +160,10 @@ def _environment(roles: Roles) -> tuple[dict[str, str], tuple[str, ...]]:
     common = {n: v for n, v in each[0].variables.items() if all(one.variables.get(n) == v for one in each)}
     alone = sorted({name for one in each for name in one.variables.keys() - common.keys()})
     hidden = sorted({name for one in each for name in one.secrets})
-    notes = [f"{', '.join(alone)} left out: they are not the same for all roles"] if alone else []
-    notes += (
-        [f"{', '.join(hidden)} left out: they look like secrets, and a unit is read by everybody"] if hidden else []
-    )
-    return common, tuple(notes)
+    same, public = "they are not the same for all roles", "everybody reads a unit and they look like secrets"
+    reasons = ((same, alone), (public, hidden))
+    notes = tuple(f"left out, for {why}: {', '.join(names)}" for why, names in reasons if names)
+    return common, notes
 
 
 def _notes(roles: Roles) -> Iterator[str]:
