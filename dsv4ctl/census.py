@@ -3,6 +3,7 @@
 import os
 import pwd
 import re
+import struct
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,6 +17,10 @@ from dsv4ctl.procstat import parse_stat
 DEVICES = Path("/dev")
 # The driver's nodes that a program with memory on a GPU has open: /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm.
 NODE = re.compile(r"nvidia(?:\d+|ctl|-uvm)")
+
+# Where the path that was executed is: a key of /proc/PID/auxv (include/uapi/linux/auxvec.h).
+AT_EXECFN = 31
+PATH_MAX = 4096
 
 # The inode of the first pid namespace of a kernel, fixed in its sources (PROC_PID_INIT_INO, include/linux/proc_ns.h).
 FIRST_PID_NAMESPACE = 0xEFFFFFFC
@@ -50,13 +55,14 @@ def environment_of(pid: int) -> str:
 
     It is one when SGLang is installed there: an environment of its own (venv, conda), or, among the packages of the
     system's Python, one of SGLang's own libraries. A process can wipe its arguments and its environment, not these.
+    A worker that has just been started has no library mapped for a second or so, and is told by how it was executed.
     """
     for site, packages in libraries(pid).items():
         if packages & ENGINE_PACKAGES:
             return _prefix(site)
         if _has_engine(site) and _is_of_its_own(_prefix(site)):
             return _prefix(site)
-    return _conda(pid)
+    return _by_executable(pid)
 
 
 def libraries(pid: int) -> dict[str, frozenset[str]]:
@@ -76,6 +82,24 @@ def mapped(pid: int) -> frozenset[str]:
         return frozenset()
     lines = text.splitlines()
     return frozenset(line[line.index("/") :].removesuffix(" (deleted)") for line in lines if "/" in line)
+
+
+def executed_as(pid: int) -> str:
+    """The path that the kernel executed, links not followed: /opt/sglang/bin/python; '' when it went or is not ours.
+
+    The kernel lays it down at the end of the stack, beyond what a title overwrites, and says where (AT_EXECFN,
+    getauxval(3)).
+    """
+    try:
+        auxiliary = Path(f"/proc/{pid}/auxv").read_bytes()
+        place = dict(struct.iter_unpack("@LL", auxiliary))[AT_EXECFN]
+        # One read up to the end of the stack: another one there, as a buffer would try, fails.
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+            memory.seek(place)
+            name = memory.read(PATH_MAX).partition(b"\0")[0]
+    except (*procs.GONE, OSError, KeyError, struct.error):
+        return ""
+    return os.path.normpath(os.path.join(_link(f"/proc/{pid}/cwd"), os.fsdecode(name)))  # noqa: PTH118
 
 
 def open_files(pid: int) -> Iterable[str]:
@@ -203,10 +227,11 @@ def _is_of_its_own(prefix: str) -> bool:
     return (Path(prefix) / "pyvenv.cfg").is_file() or (Path(prefix) / "conda-meta").is_dir()
 
 
-def _conda(pid: int) -> str:
-    """The environment that the executable itself lies in: conda's interpreters are files of the environment."""
-    prefix, bin_, _ = _link(f"/proc/{pid}/exe").rpartition("/bin/")
-    if not bin_ or not _is_of_its_own(prefix):
-        return ""
-    sites = Path(prefix).glob("lib*/python*/site-packages")
-    return prefix if any(_has_engine(str(site)) for site in sites) else ""
+def _by_executable(pid: int) -> str:
+    """The environment that the executable lies in: conda's interpreters are files of it, a venv's are links in it."""
+    for path in (_link(f"/proc/{pid}/exe"), executed_as(pid)):
+        prefix, bin_, _ = path.rpartition("/bin/")
+        if bin_ and _is_of_its_own(prefix):
+            sites = Path(prefix).glob("lib*/python*/site-packages")
+            return prefix if any(_has_engine(str(site)) for site in sites) else ""
+    return ""

@@ -9,6 +9,8 @@ from dsv4ctl.blame.scene import Scene
 from dsv4ctl.model import Process
 
 Key = TypeVar("Key", int, str)
+# States of a process of which nothing is left but its number (proc_pid_stat(5)).
+ENDED = frozenset("ZXx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +135,12 @@ def _is_remains(links: Links, peer: Process, member: Process) -> bool:
 
 
 def is_orphan(links: Links, process: Process) -> bool:
-    """Whether the parent of a process has ended: it hangs at the first process, or at a user's service manager."""
+    """Whether the parent of a process has ended: it hangs at the first process, or at a user's service manager.
+
+    One that is killed keeps its children for as long as its threads take to end, which with a GPU may be seconds.
+    """
     parent = links.scene.processes.get(process.parent_pid)
-    return parent is None or parent.pid == 1 or parent.comm == "systemd"
+    return parent is None or parent.pid == 1 or parent.comm == "systemd" or parent.state in ENDED
 
 
 def _stays_out(links: Links, pid: int, spared: frozenset[int]) -> bool:

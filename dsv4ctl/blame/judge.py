@@ -108,9 +108,12 @@ def _is(scene: Scene, pid: int, request: Request) -> bool:
 
 
 def _is_leftover(links: Links, process: Process) -> bool:
-    """An engine's process whose parent has ended and whose job's leader as well: killed while its children import."""
-    leaderless = process.group not in links.scene.processes
-    return links.is_engine(process.pid) and leaderless and grow.is_orphan(links, process)
+    """An engine's process whose parent has ended, in a job that no engine leads: killed while its children import.
+
+    The job's leader has ended as well, or it is the script that started the engine. One that leads a job of its own is
+    a daemon of somebody's.
+    """
+    return links.is_engine(process.pid) and not links.is_engine(process.group) and grow.is_orphan(links, process)
 
 
 def _suspect(links: Links, request: Request, held: Mapping[int, Held], process: Process) -> Suspect:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,14 @@ import time
 held = open({path!r})
 print("up", flush=True)
 time.sleep(60)
+"""
+
+# Its first argument is no path: nobody is told by arguments.
+EXECUTES = """
+import os
+os.chdir({folder!r})
+wait = "print('up', flush=True); __import__('time').sleep(60)"
+os.execv({name!r}, ["sglang::scheduler", "-I", "-S", "-c", wait])
 """
 
 
@@ -93,6 +102,24 @@ def test_any_library_of_an_environment_of_the_engines_own_will_do(start: Start, 
     assert census.environment_of(process.pid) == str(tmp_path / "engine")
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"), [("{engine}/bin/python", "/"), ("bin/python", "{engine}")], ids=["absolute", "relative"]
+)
+def test_an_engine_that_has_mapped_nothing_yet_is_told_by_how_it_was_executed(
+    start: Start, tmp_path: Path, name: str, folder: str
+) -> None:
+    """B14: a worker in the first second of its life, as a link to an interpreter that lies elsewhere."""
+    engine = tmp_path / "engine"
+    package(engine)
+    (engine / "bin").mkdir()
+    (engine / "bin/python").symlink_to(Path(sys.executable).resolve())
+    process = start(EXECUTES.format(folder=folder.format(engine=engine), name=name.format(engine=engine)))
+
+    assert census.executed_as(process.pid) == f"{engine}/bin/python"
+    assert census.libraries(process.pid) == {}
+    assert census.environment_of(process.pid) == str(engine)
+
+
 def test_a_program_of_the_systems_python_is_no_engine_because_sglang_lies_there_as_well(
     start: Start, tmp_path: Path
 ) -> None:
@@ -128,6 +155,7 @@ def test_nothing_is_told_of_a_process_that_went() -> None:
     assert census.environment_of(beyond) == ""
     assert census.device_nodes(beyond) == frozenset()
     assert census.mapped(beyond) == frozenset()
+    assert census.executed_as(beyond) == ""
 
 
 @pytest.mark.parametrize("name", ["nvidia0", "nvidia15", "nvidiactl", "nvidia-uvm"])

@@ -273,6 +273,22 @@ def test_everything_takes_the_orphans_of_the_import_window_that_hold_nothing_yet
     assert pids(blame(there, ask(everything=True))) == {1001, 1002}
 
 
+def test_everything_takes_the_orphans_of_the_import_window_whose_script_waits_for_them() -> None:
+    script = process(900, 200, comm="bash")
+    orphans = [process(1001 + n, 1, group=900) for n in range(2)]
+    client = process(1200, 900, group=900)
+    there = scene(script, *orphans, client, engines=[1001, 1002, 1200])
+
+    assert pids(blame(there, ask(everything=True))) == {1001, 1002}
+
+
+def test_everything_takes_the_orphans_of_a_main_process_of_which_the_threads_still_end() -> None:
+    main = process(1000, 200, state="Z")
+    orphans = [process(1001 + n, 1000, group=1000) for n in range(2)]
+
+    assert pids(blame(scene(main, *orphans, engines=[1001, 1002]), ask(everything=True))) == {1001, 1002}
+
+
 def test_a_child_that_shares_the_listening_socket_is_called_a_stray_with_its_parent() -> None:
     main, worker = process(1000, 200), process(1001, 1000, group=1000)
     there = scene(main, worker, engines=[1000], listeners=(listens(30001, main, worker),))

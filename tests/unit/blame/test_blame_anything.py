@@ -29,10 +29,12 @@ def forests(draw: st.DrawFn) -> Scene:
         # A leader that has ended: its number stays with those it led.
         if draw(st.integers(0, 9)) == 0:
             session, group = draw(st.sampled_from([(900, 900), (parent.session, 901)]))
+        kernel = draw(st.integers(0, 19)) == 0
         found[pid] = process(
             pid, parent.pid, session=session, group=group, uid=draw(st.sampled_from([0, 0, 1000])),
-            comm=draw(st.sampled_from(COMMS)), cgroup=draw(st.sampled_from((CGROUPS[0],) * 20 + CGROUPS)),
-            kernel=draw(st.integers(0, 19)) == 0,
+            comm=draw(st.sampled_from(COMMS)), kernel=kernel,
+            # The kernel's own threads are in no service.
+            cgroup="/" if kernel else draw(st.sampled_from((CGROUPS[0],) * 20 + CGROUPS)),
             pid_namespace=draw(st.sampled_from([PID_NAMESPACE] * 40 + [0, 5])),
             net_namespace=draw(st.sampled_from([NET_NAMESPACE] * 40 + [0, 5])),
         )  # fmt: skip
