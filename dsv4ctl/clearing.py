@@ -171,10 +171,10 @@ def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Fou
 def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Instance, ...]:
     """The instances that are asked for: by mode and role, and by any of their ports and GPUs."""
     _require_mode(host, aim.mode)
-    known = {instance.role for instance in installed}
+    known = {word for instance in installed for word in (str(instance.role), instance.name)}
     if missing := [role for role in aim.roles if role not in known]:
         raise Problem(f"cannot tear down {', '.join(missing)}: no such role is installed", hint="dsv4ctl status")
-    chosen = tuple(i for i in installed if not aim.roles or i.role in aim.roles)
+    chosen = tuple(i for i in installed if not aim.roles or i.role in aim.roles or i.name in aim.roles)
     if not aim.ports and not aim.gpus:
         return chosen
     return tuple(

@@ -7,7 +7,11 @@ from dsv4ctl.problems import Status as ExitStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One instance as it is now. Byte and token counts; None where nobody tells. `words` is for people."""
+    """One instance as it is now. Byte and token counts; None where nobody tells. `words` is for people.
+
+    `serves`: it is up and ready by its own word. `well`: it serves, watched and with its peers, or somebody stopped it.
+    `workers_healthy` of `workers`: a router's.
+    """
 
     unit: str
     role: str
@@ -27,14 +31,19 @@ class Row:
     words: str
     notes: tuple[str, ...] = ()
     memory: str = ""
+    serves: bool = True
+    well: bool = True
+    workers_healthy: int | None = None
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """All rows, and what could not be read."""
+    """All rows, and what could not be read. `well`: all of them are, and nothing of ours is unknown."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    well: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ Read from the files that systemd reads, so that it is the truth even where the k
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from dsv4ctl import record, unitfile
 from dsv4ctl.host import Host
-from dsv4ctl.model import Instance, RunState, Unit
+from dsv4ctl.model import Instance, Role, RunState, Unit
 from dsv4ctl.names import INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import Problem
 
@@ -16,8 +17,28 @@ _INSTANCE_FILE = re.compile(re.escape(INSTANCE_FOLDER) + r"/[\w.-]+\.json")
 
 
 def instances(host: Host) -> tuple[Instance, ...]:
-    """The instances whose unit files are here. Their argv stands in the unit only and is left empty."""
-    return tuple(found for found in _described(host).values() if isinstance(found, Instance))
+    """The instances whose unit files are here, engines before the router.
+
+    Their argv stands in the unit only and is left empty.
+    """
+    found = (one for one in _described(host).values() if isinstance(one, Instance))
+    return tuple(sorted(found, key=lambda one: (tuple(Role).index(one.role), one.name)))
+
+
+def chosen(host: Host, roles: Iterable[str]) -> tuple[Instance, ...]:
+    """The installed instances of some roles, or of all where none is named; an instance's own name is a role as well.
+
+    Raises Problem where nothing is installed, or a role is not.
+    """
+    here, wanted = instances(host), tuple(role.removeprefix("dsv4-").removesuffix(".service") for role in roles)
+    if not here:
+        raise Problem("cannot go on: nothing is deployed here", hint="dsv4ctl deploy --mode single-tp4")
+    known = tuple(dict.fromkeys(word for one in here for word in (str(one.role), one.name)))
+    if missing := [role for role in wanted if role not in known]:
+        raise Problem(
+            f"cannot find {', '.join(missing)}: installed are {', '.join(known)}", hint="dsv4ctl status   shows them"
+        )
+    return tuple(one for one in here if not wanted or one.role in wanted or one.name in wanted)
 
 
 def faults(host: Host) -> dict[str, str]:

@@ -34,20 +34,30 @@ def prove(host: Host, instances: tuple[Instance, ...]) -> Probing:
 
 
 def run(host: Host, instances: tuple[Instance, ...], *, limit_s: float) -> Probing:
-    """Probe what is deployed as it is now; the generation gets `limit_s`. Raises Busy while another is at work."""
+    """Probe what is deployed as it is now; the generation gets `limit_s`. Raises Busy while another is at work.
+
+    A verdict that names an instance is about its own signs, or is `pair.judge`'s.
+    """
     began = host.clock.now()
     with _one_at_a_time(host, "probe"):
-        found = _proofs(instances) or _generated(host, instances, limit_s)
-    proofs = () if found.verdict is not PairVerdict.OK else tuple(proof.of(one) for one in instances)
-    return replace(found, seconds=host.clock.now() - began, proofs=proofs)
+        found = signs(host, instances)
+        if found.verdict == PairVerdict.OK:
+            found = replace(_generated(host, instances, limit_s), proofs=found.proofs)
+    return replace(found, seconds=host.clock.now() - began)
 
 
 def signs(host: Host, instances: tuple[Instance, ...]) -> Probing:
-    """The same without a generation: a half of a pair is not sent one of its own."""
-    began = host.clock.now()
-    words = "each answers, and is ready by its own sign; no generation was asked for"
-    found = _proofs(instances) or Probing(verdict=PairVerdict.OK, words=words)
-    return replace(found, seconds=host.clock.now() - began)
+    """Whether each answers and is ready by its own sign, engines before the router; no generation is asked for."""
+    began, proofs = host.clock.now(), []
+    words, verdict, advice = "ready by its own sign; no generation was asked for", str(PairVerdict.OK), ""
+    for one in sorted(instances, key=lambda one: one.role is Role.ROUTER):
+        try:
+            proofs.append(proof.of(one))
+        except NotReady as problem:
+            words, verdict, advice = str(problem), one.name, problem.hint
+            break
+    seconds = host.clock.now() - began
+    return Probing(verdict=verdict, words=words, advice=advice, seconds=seconds, proofs=tuple(proofs))
 
 
 def require(found: Probing) -> None:
@@ -70,16 +80,6 @@ def _one_at_a_time(host: Host, why: str, *, patience_s: float = 0.0) -> Iterator
                     raise
             host.clock.sleep(TRY_AGAIN_S)
         yield
-
-
-def _proofs(instances: tuple[Instance, ...]) -> Probing | None:
-    """The first instance that cannot be proved, as a verdict; None when all can. Engines are named before a router."""
-    for one in sorted(instances, key=lambda one: one.role is Role.ROUTER):
-        try:
-            proof.of(one)
-        except NotReady as problem:
-            return Probing(verdict=one.name, words=str(problem), advice=problem.hint)
-    return None
 
 
 def _generated(host: Host, instances: tuple[Instance, ...], limit_s: float) -> Probing:

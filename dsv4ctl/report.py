@@ -2,33 +2,24 @@
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from dsv4ctl import adopted, gpus, installed, measurements, probe, procs, proof, standing, systemd
+from dsv4ctl import adopted, asking, gpus, installed, measurements, probe, procs, standing, systemd
 from dsv4ctl.adopted import Adopted
+from dsv4ctl.asking import Asked
 from dsv4ctl.findings import Row, Status
 from dsv4ctl.host import Host
 from dsv4ctl.memory import marks
 from dsv4ctl.model import ActiveState, GpuView, Instance, Role, RunState, Unit
 from dsv4ctl.names import ADOPTED_SCOPES
-from dsv4ctl.probe import Answer
 from dsv4ctl.standing import Standing
 
-# /ready and /v1/loads answer in milliseconds; an engine whose loop is blocked must not hold the whole table up.
-ASK_TIMEOUT_S = 1.0
 
+def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
+    """Look at every installed instance, and tell of those of some roles, or of all.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What an engine says of itself in /v1/loads; None where it says nothing."""
-
-    kv_tokens: int | None = None
-    running: int | None = None
-    waiting: int | None = None
-
-
-def status(host: Host) -> Status:
-    """Look at every installed instance. GPUs are read beside the engines, for NVML takes longest."""
+    GPUs are read beside the engines, for NVML takes longest.
+    """
     instances = installed.instances(host)
     # A host without systemd, or with nothing on it, has nothing to show, and that is no error.
     there = (ADOPTED_SCOPES,) if systemd.is_running() else ()
@@ -40,38 +31,33 @@ def status(host: Host) -> Status:
         rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit]), instances))
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
-    notes = (
-        *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
-        *(f"nothing is known of {unit}: {why}" for unit, why in installed.faults(host).items()),
-    )
-    ours = (_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True))
+    faults = tuple(f"nothing is known of {unit}: {why}" for unit, why in installed.faults(host).items())
+    notes = (*((f"GPU memory is unknown: {view.problem}",) if view.problem else ()), *faults)
+    ours = tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True))
     others = (_with_their_gpus(row, one, view) for row, one in zip(theirs, taken_over, strict=True))
-    return Status(rows=(*ours, *others), notes=notes)
+    chosen = {one.unit for one in (installed.chosen(host, roles) if roles else instances)}
+    shown = (*(row for row in degraded(ours, instances) if row.unit in chosen), *(() if roles else others))
+    return Status(rows=shown, notes=notes, well=not faults and all(row.well for row in shown))
 
 
-def parse_loads(body: object) -> Load:
-    """Sum over the data-parallel ranks of /v1/loads."""
-    ranks = body.get("loads") if isinstance(body, dict) else None
-    if not isinstance(ranks, list) or not ranks:
-        return Load()
-    return Load(
-        kv_tokens=_sum(ranks, "max_total_num_tokens"),
-        running=_sum(ranks, "num_running_reqs"),
-        waiting=_sum(ranks, "num_waiting_reqs"),
-    )
-
-
-def _sum(ranks: list[dict[str, object]], key: str) -> int | None:
-    values = [v for rank in ranks if isinstance(v := rank.get(key), int)]
-    return sum(values) if values else None
+def degraded(rows: tuple[Row, ...], instances: tuple[Instance, ...]) -> Iterable[Row]:
+    """The rows, with those that are well and whose other half is not as what they are: of no use by themselves."""
+    by_unit = {row.unit: row for row in rows}
+    for row, instance in zip(rows, instances, strict=True):
+        halves = [peer for peer in instance.peers if peer.role in (Role.PREFILL, Role.DECODE)]
+        away = [peer.role for peer in halves if not (there := by_unit.get(peer.unit)) or not there.serves]
+        if away and row.serves:
+            yield replace(row, health=f"degraded: peer down ({' and '.join(away)})", well=False)
+        else:
+            yield row
 
 
 def _row(host: Host, instance: Instance, unit: Unit) -> Row:
     state = installed.run_state(host, instance.name)
     stands = standing.of(unit, state)
-    remarks = tuple(_remarks(instance, unit))
     up = unit.active is ActiveState.ACTIVE
-    health, load = _asked(instance, unit) if up else (_unasked(state, unit), Load())
+    asked = asking.of(instance, unit) if up else Asked(health=_unasked(state, unit))
+    unwatched = bool(unit.main_pid) and procs.is_stopped(unit.main_pid)
     return Row(
         unit=instance.unit,
         role=instance.role,
@@ -79,18 +65,22 @@ def _row(host: Host, instance: Instance, unit: Unit) -> Row:
         since=unit.since,
         pid=unit.main_pid,
         port=instance.port,
-        health=health,
+        health=asked.health,
+        serves=asked.serves,
+        well=(asked.serves and not unwatched) or stands.state == ActiveState.INACTIVE,
         model=instance.served_model_name,
         context_length=_context(instance, state),
-        kv_tokens=load.kv_tokens,
-        running=load.running,
-        waiting=load.waiting,
+        kv_tokens=asked.load.kv_tokens,
+        running=asked.load.running,
+        waiting=asked.load.waiting,
         gpus=instance.gpus,
         gpu_used_bytes=None,
         restarts=unit.restarts,
         words=_words(stands),
-        notes=remarks,
+        notes=tuple(_remarks(instance, unit)),
         memory=_memory(host, instance) if up else "",
+        workers_healthy=asked.workers_healthy,
+        workers=len(instance.peers) if instance.role is Role.ROUTER else None,
     )
 
 
@@ -98,9 +88,8 @@ def _adopted_row(one: Adopted) -> Row:
     """An engine that was started by hand: no supervisor tells of it, so it is asked itself."""
     base = probe.base_url("127.0.0.1", one.port)
     path = "readiness" if one.role == Role.ROUTER else "ready"
-    ready = probe.get(f"{base}/{path}", timeout_s=ASK_TIMEOUT_S)
-    loads = probe.get(f"{base}/v1/loads", timeout_s=ASK_TIMEOUT_S)
-    load = parse_loads(loads.json())
+    ready = probe.get(f"{base}/{path}", timeout_s=asking.TIMEOUT_S)
+    load = asking.parse_loads(probe.get(f"{base}/v1/loads", timeout_s=asking.TIMEOUT_S).json())
     return Row(
         unit=one.unit.name,
         role=one.role,
@@ -108,7 +97,9 @@ def _adopted_row(one: Adopted) -> Row:
         since=one.unit.since,
         pid=one.pids[0],
         port=one.port,
-        health="ready" if ready.status == 200 else _health(ready, Answer(None)),
+        health=asking.said(ready),
+        serves=ready.status == 200,
+        well=ready.status == 200,
         model=_served(base),
         context_length=None,
         kv_tokens=load.kv_tokens,
@@ -123,7 +114,7 @@ def _adopted_row(one: Adopted) -> Row:
 
 def _served(base: str) -> str:
     """The name of the model that somebody serves; '-' when it does not say."""
-    said = probe.get(f"{base}/v1/models", timeout_s=ASK_TIMEOUT_S).json()
+    said = probe.get(f"{base}/v1/models", timeout_s=asking.TIMEOUT_S).json()
     models = said.get("data") if isinstance(said, dict) else None
     first = models[0] if isinstance(models, list) and models else None
     return str(first.get("id", "-")) if isinstance(first, dict) else "-"
@@ -153,6 +144,8 @@ def _context(instance: Instance, state: RunState | None) -> int | None:
 def _remarks(instance: Instance, unit: Unit) -> Iterable[str]:
     if unit.main_pid and (runs := procs.environment(unit.main_pid).get("DSV4CTL_RELEASE")) != instance.digest:
         yield f"{unit.name} still runs {runs or 'an unknown release'}, its files say {instance.digest}: dsv4ctl deploy"
+    if unit.main_pid and procs.is_stopped(unit.main_pid):
+        yield f"the supervisor of {unit.name} is stopped and watches nothing: kill -CONT {unit.main_pid}"
     if unit.needs_reload:
         yield f"systemd has not read the changed {unit.name} yet: systemctl daemon-reload"
     for drop_in in unit.drop_ins:
@@ -168,27 +161,6 @@ def _remarks(instance: Instance, unit: Unit) -> Iterable[str]:
 def _unasked(state: RunState | None, unit: Unit) -> str:
     """The phase of a start under way, if it is this very supervisor that told it."""
     return state.phase if state is not None and unit.main_pid and state.pid == unit.main_pid else "-"
-
-
-def _asked(instance: Instance, unit: Unit) -> tuple[str, Load]:
-    """Readiness and load of an active instance, if it is its own processes that answer."""
-    base, key = probe.base_url(instance.host, instance.port), proof.api_key(instance)
-    holders = proof.holders_of(instance, unit)
-    if not holders:
-        return f"nothing of it listens on {instance.port}", Load()
-    ready = probe.get(f"{base}/ready", timeout_s=ASK_TIMEOUT_S)
-    if ready.status == 404:
-        ready = probe.get(f"{base}/v1/models", key, timeout_s=ASK_TIMEOUT_S)
-    loads = probe.get(f"{base}/v1/loads", key, timeout_s=ASK_TIMEOUT_S)
-    return _health(ready, loads), parse_loads(loads.json())
-
-
-def _health(ready: probe.Answer, loads: probe.Answer) -> str:
-    if loads.status == 401:
-        return "key refused (401)"
-    if ready.status == 200:
-        return "ready"
-    return f"not ready ({ready.status})" if ready.status else f"no answer ({ready.error})"
 
 
 def _with_gpus(row: Row, instance: Instance, view: GpuView) -> Row:

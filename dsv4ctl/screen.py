@@ -69,6 +69,11 @@ def proof_line(proof: Proof) -> str:
     return f"{proof.unit} {verb} {proof.model} on {proof.url} (engine pid {proof.pid}{context})"
 
 
+def probed(found: Probing) -> str:
+    """What was proved, the verdict, and how long it took."""
+    return f"{proved(found)} ({found.seconds:.1f} s in all)"
+
+
 def probe_line(found: Probing) -> str:
     """A verdict, and why."""
     return f"{found.verdict}: {found.words}"

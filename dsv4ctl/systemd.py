@@ -215,20 +215,24 @@ def parse_security(text: str) -> float:
     raise Problem("cannot find the overall exposure in the output of systemd-analyze security")
 
 
-def journal(unit: str, *, lines: int, since: float | None = None, invocation: str | None = None) -> tuple[Entry, ...]:
-    """The last `lines` entries of a unit and of systemd about it, oldest first.
+def journal(*units: str, lines: int, since: float | None = None, invocation: str | None = None) -> tuple[Entry, ...]:
+    """The last `lines` entries of some units and of systemd about them, oldest first.
 
     `since` (seconds since the epoch) and `invocation` (systemd's InvocationID) narrow them. Raises CannotRun.
     """
     span = [f"--since=@{since:.6f}"] if since is not None else []
     run = [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"] if invocation else []
-    argv = [*JOURNALCTL, f"--unit={unit}", f"--lines={lines}", *span, *run]
+    argv = [*JOURNALCTL, *_of(units), f"--lines={lines}", *span, *run]
     return tuple(map(parse_entry, child.run(argv, timeout_s=JOURNAL_TIMEOUT_S).stdout.splitlines()))
 
 
-def follow_journal(unit: str, *, lines: int) -> Iterator[Entry]:
-    """The last `lines` entries of a unit, then each new one, until the iterator is closed. Raises CannotRun."""
-    yield from map(parse_entry, child.stream([*JOURNALCTL, f"--unit={unit}", f"--lines={lines}", "--follow"]))
+def follow_journal(*units: str, lines: int) -> Iterator[Entry]:
+    """The last `lines` entries of some units, then each new one, until the iterator is closed. Raises CannotRun."""
+    yield from map(parse_entry, child.stream([*JOURNALCTL, *_of(units), f"--lines={lines}", "--follow"]))
+
+
+def _of(units: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"--unit={unit}" for unit in units)
 
 
 def parse_entry(line: str) -> Entry:

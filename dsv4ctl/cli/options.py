@@ -21,7 +21,11 @@ GPU_DIGITS = 3
 
 # Key of the config -> metavar and help of its option. All are texts here: the config room checks them, all at once.
 TEXTS = {
-    "mode": ("NAME", "What to serve: single-tp4, single-tp8 or a mode of the config."),
+    "mode": (
+        "NAME",
+        "What to serve: single-tp4 or single-tp8 (one server), pd (prefill and decode behind a router), dual-tp4 (two "
+        "servers behind a router), or a mode of the config.",
+    ),
     "gpus": ("LIST", 'On which GPUs: "4-7", "0,2,4,6" or "none".'),
     "host": ("ADDRESS", "IP address to listen on."),
     "port": ("PORT", "Port to listen on."),
@@ -43,6 +47,11 @@ TEXTS = {
     "memory.kv_cache_dtype": ("NAME", "Type of the KV cache."),
     "memory.swa_full_tokens_ratio": ("FRACTION", "Sliding-window pool as a share of the full one."),
     "memory.cuda_graph_max_bs_decode": ("COUNT", "Largest decode batch with a CUDA graph."),
+    "transfer.backend": ("NAME", "How a prefill hands KV to a decode: nixl, mooncake or mooncake_tcp."),
+    "transfer.bootstrap_port": ("PORT", "Port on which a prefill meets its decode."),
+    "router.python": ("FILE", "Python interpreter that sglang-router is installed for, if not the engine's."),
+    "router.policy": ("NAME", "How the router chooses a worker: cache_aware, round_robin, random or manual."),
+    "router.metrics_port": ("PORT", "Port of the router's own metrics."),
 }
 SWITCHES = {
     "enable_metrics": "Serve Prometheus metrics at /metrics.",
@@ -101,6 +110,11 @@ def root_option(command: Function) -> Function:
     )(command)
 
 
+def roles_option(words: str) -> Callable[[Function], Function]:
+    """--role, given to the command as `roles`."""
+    return click.option("--role", "roles", multiple=True, metavar="ROLE", help=words)
+
+
 def spec_options(command: Function) -> Function:
     """--root, --config and every option that overrides a key of the config, given to the command as one `asked`."""
 
@@ -148,8 +162,11 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def option_of(key: str) -> str:
-    """The option that overrides a key: memory.context_length is --context-length."""
-    return "--" + key.rpartition(".")[2].replace("_", "-")
+    """The option that overrides a key: memory.context_length is --context-length, router.policy is --router-policy."""
+    table, _, name = key.rpartition(".")
+    # As config.faults says it; engines have an interpreter and arguments of their own.
+    prefix = f"{table}-" if table in ("router", "transfer") else ""
+    return "--" + (prefix + name).replace("_", "-")
 
 
 def _parameter(key: str) -> str:

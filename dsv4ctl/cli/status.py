@@ -7,24 +7,30 @@ from pathlib import Path
 
 import click
 
-from dsv4ctl.cli.options import root_option
+from dsv4ctl.cli.options import roles_option, root_option
+from dsv4ctl.problems import Status
 
 
 @click.command("status", short_help="Show what runs here and how it is.")
 @root_option
+@roles_option("Only this role; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same values as JSON.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds until Ctrl-C.")
-def command(root: Path, as_json: bool, watch: bool) -> int:
-    """Show every instance: state and since when, pid, port, health, model, context, KV tokens, load, GPU memory."""
+def command(root: Path, roles: tuple[str, ...], as_json: bool, watch: bool) -> int:
+    """Show every instance: state and since when, pid, port, health, model, context, KV tokens, load, GPU memory.
+
+    Exit status 0: every instance serves, or was stopped; 6: one is starting, has failed, does not answer, or is of no
+    use because its other half is down. --role shows only some, and counts only them.
+    """
     from dsv4ctl import report, screen
     from dsv4ctl.host import Host
 
     host = Host.real(root)
     while True:
-        found = report.status(host)
+        found = report.status(host, roles)
         if watch and not as_json:
             click.clear()
         click.echo(json.dumps(asdict(found)) if as_json else screen.status(found, time.time()))
         if not watch:
-            return 0
+            return Status.OK if found.well else Status.NOT_READY
         time.sleep(2)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dsv4ctl import screen
+from dsv4ctl.asking import parse_loads
 from dsv4ctl.findings import Check, Row, Status
-from dsv4ctl.report import parse_loads
 from dsv4ctl.steps import RemoveFile, Stop, WriteFile
 
 ROW = Row(
