@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dsv4ctl import catch, config, gpus, inquiry, installed, lifecycle, procs, store, systemd
+from dsv4ctl import catch, config, gpus, inquiry, installed, lifecycle, procs, store, systemd, turn
 from dsv4ctl.blame import Tree, Verdict, words
 from dsv4ctl.byhand import draft as drafting
 from dsv4ctl.byhand.draft import Draft, Roles
@@ -17,6 +17,7 @@ from dsv4ctl.model import Identity, Instance
 from dsv4ctl.names import SLICE, adopted_scope
 from dsv4ctl.problems import CannotRun, LeftOver, Problem
 from dsv4ctl.sighting import sight
+from dsv4ctl.store import Claim
 from dsv4ctl.telling import Tell, Waits
 
 # Between a look and the call to systemd a process may end or fork.
@@ -130,8 +131,8 @@ def move(host: Host, mains: Iterable[Main], tell: Tell) -> tuple[Moved, ...]:
     chosen = tuple(main for main in mains if not main.scope)
     if stays := [main for main in chosen if main.tree is None]:
         raise Problem(f"cannot move pid {stays[0].process.pid}: {stays[0].stays}", hint="dsv4ctl adopt PORT...")
-    with host.store.lock("adopt"):
-        return tuple(_moved(tree, some, tell) for tree, some in _by_tree(chosen))
+    with turn.taken(host, Claim(what="adopt"), tell) as taken:
+        return tuple(_moved(tree, some, taken.tell) for tree, some in _by_tree(chosen))
 
 
 def _by_tree(mains: Iterable[Main]) -> list[tuple[Tree, list[Main]]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dsv4ctl import adopted, execute, free, gone, gpus, inquiry, installed, observe, plan, trees
+from dsv4ctl import adopted, execute, free, gone, gpus, inquiry, installed, observe, plan, store, trees, turn
 from dsv4ctl.adopted import Adopted
 from dsv4ctl.ending import Ending
 from dsv4ctl.findings import Check
@@ -14,6 +14,7 @@ from dsv4ctl.model import GpuView, HostView, Instance
 from dsv4ctl.names import INSTANCE_FOLDER, UNIT_FOLDER
 from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem
 from dsv4ctl.steps import Step
+from dsv4ctl.store import Claim
 from dsv4ctl.telling import Tell, Waits
 
 # A tree that its starter brings back, or that forks while it is ended, is ended again; more often it is no accident.
@@ -85,25 +86,26 @@ def prepare(host: Host, aim: Aim) -> Clearing:
     return Clearing(instances=chosen, view=view, wanted=wanted, found=found, steps=steps)
 
 
-def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool) -> Teardown:
+def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool, claim: Claim | None = None) -> Teardown:
     """Stop what is asked for of ours, end strays on its ports and GPUs, and with `verify` check that nothing is left.
 
     Raises LeftOver when a process cannot be ended.
     """
     host.require_live()
-    with host.store.lock("teardown"):
+    with turn.taken(host, claim or Claim(what="teardown"), tell) as taken:
         made = prepare(host, aim)
         known = trees.of(made.view)
-        execute.carry_out(host, made.steps, tell)
+        execute.carry_out(host, made.steps, taken.tell)
         survivors = trees.end(host, known, aim.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
         # A supervisor that was killed could not remove the file with the key.
         for instance in made.instances:
-            host.paths.secrets(instance.name).unlink(missing_ok=True)
-        found = _end_what_came_back(host, made, aim, tell)
+            store.files.remove(host.paths.secrets(instance.name))
+        found = _end_what_came_back(host, made, aim, taken.tell)
         checks: tuple[Check, ...] = ()
         if verify or survivors:
             look = gone.Look(instances=made.instances, trees=known, wanted=made.wanted, limit_s=aim.limit_s)
-            checks = (*gone.checks(host, look, found, tell), *_unknown(host, aim))
+            checks = (*gone.checks(host, look, found, taken.tell), *_unknown(host, aim))
+            taken.ends_as(worst(checks))
     return Teardown(steps=made.steps, checks=checks)
 
 
@@ -120,12 +122,18 @@ def _unknown(host: Host, aim: Aim) -> tuple[Check, ...]:
 
 def judge(checks: Iterable[Check]) -> None:
     """Raise for what is left: LeftOver, ForeignHolder, PortTaken or GpuProblem, the worst of them."""
+    if problem := worst(checks):
+        raise problem
+
+
+def worst(checks: Iterable[Check]) -> Problem | None:
+    """The problem that is left; None where nothing is."""
     left = [check for check in checks if not check.ok]
     if not left:
-        return
-    worst = next(problem for problem in WORST_FIRST if any(check.status is problem.status for check in left))
-    hint = next((check.hint for check in left if check.hint and check.status is worst.status), "dsv4ctl who")
-    raise worst("cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint=hint)
+        return None
+    kind = next(problem for problem in WORST_FIRST if any(check.status is problem.status for check in left))
+    hint = next((check.hint for check in left if check.hint and check.status is kind.status), "dsv4ctl who")
+    return kind("cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint=hint)
 
 
 def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...]) -> Clearing:
@@ -183,9 +191,9 @@ def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Inst
 
 
 def _require_mode(host: Host, mode: str) -> None:
-    current = host.store.releases.current()
-    if mode and current is not None and current[1].mode != mode:
-        raise Problem(f"cannot tear down mode {mode}: mode {current[1].mode} is deployed", hint="dsv4ctl status")
+    here = installed.release(host) if mode else None
+    if here is not None and (deployed := here.generation.release.mode) != mode:
+        raise Problem(f"cannot tear down mode {mode}: mode {deployed} is deployed", hint="dsv4ctl status")
 
 
 def _narrowed(view: HostView, chosen: tuple[Instance, ...]) -> HostView:

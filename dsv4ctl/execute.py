@@ -45,7 +45,7 @@ def one(host: Host, step: Step, tell: Tell) -> None:
         case WriteFile():
             store.write_atomic(host.paths.under(step.path), step.text, mode=0o644)
         case RemoveFile():
-            host.paths.under(step.path).unlink(missing_ok=True)
+            store.files.remove(host.paths.under(step.path))
         case Reload():
             systemd.daemon_reload()
         case ResetFailed():
@@ -63,7 +63,7 @@ def one(host: Host, step: Step, tell: Tell) -> None:
         case Disable():
             systemd.disable(step.unit)
         case Keep():
-            host.store.releases.keep(step.release)
+            host.store.releases.keep(step.generation)
         case EndTree():
             _end(host, (step,), tell)
         case AwaitPorts():

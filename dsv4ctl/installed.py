@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from dsv4ctl import record, unitfile
+from dsv4ctl import generations, record, unitfile
+from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.model import Instance, Role, RunState, Unit
 from dsv4ctl.names import INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER
@@ -39,6 +40,12 @@ def chosen(host: Host, roles: Iterable[str]) -> tuple[Instance, ...]:
             f"cannot find {', '.join(missing)}: installed are {', '.join(known)}", hint="dsv4ctl status   shows them"
         )
     return tuple(one for one in here if not wanted or one.role in wanted or one.name in wanted)
+
+
+def release(host: Host, kept: Iterable[Kept] | None = None) -> Kept | None:
+    """The kept release that is installed; None: nothing is, or none that is known. `kept`: read already."""
+    here = frozenset(one.digest for one in instances(host))
+    return generations.installed(host.store.releases.all() if kept is None else kept, here)
 
 
 def faults(host: Host) -> dict[str, str]:

@@ -99,14 +99,12 @@ def host(host: Host, release: Release | None) -> HostView:
     names = {TARGET, *wanted, *installed.services(host)}
     seen = systemd.show((SERVICES, *sorted(names))).values()
     running = {u.name: digest for u in seen if (digest := _running_digest(u, wanted.get(u.name)))}
-    current = host.store.releases.current()
     return HostView(
         # A name that begins like ours makes no unit ours: it has our mark in its file, or runs what we started.
         units={u.name: u for u in seen if u.name in names or u.name in running},
         files=installed.files(host, frozenset(f.path for f in release.files) if release else frozenset()),
         running=running,
         ports=ports(release.instances) if release else {},
-        current=current[1].digest if current else "",
     )
 
 

@@ -11,7 +11,6 @@ from dsv4ctl.problems import PortTaken, Problem
 from dsv4ctl.steps import (
     Disable,
     Enable,
-    Keep,
     Reach,
     Reload,
     RemoveFile,
@@ -53,7 +52,6 @@ def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Ste
         *_reaches(view),
         *_enables(release, view),
         *_leftovers(release, view),
-        *_keep(release, view),
     )
 
 
@@ -210,11 +208,6 @@ def _leftovers(release: Release, view: HostView) -> Iterator[RemoveFile]:
     for path, text in sorted(view.files.items()):
         if path.startswith(INSTANCE_FOLDER) and path not in wanted:
             yield RemoveFile(path=path, before=text, reason="no unit names it any more")
-
-
-def _keep(release: Release, view: HostView) -> Iterator[Keep]:
-    if view.current != release.digest:
-        yield Keep(release=release, reason="it is what this host serves now")
 
 
 def _our_services(view: HostView) -> tuple[Unit, ...]:

@@ -1,8 +1,7 @@
 """The proof of all that is deployed: each instance by its own sign, then one new generation through the whole of it."""
 
 import secrets
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from dsv4ctl import pair, pairing, proof
@@ -10,10 +9,8 @@ from dsv4ctl.findings import Probing
 from dsv4ctl.host import Host
 from dsv4ctl.model import Instance, Role
 from dsv4ctl.pair import PairVerdict
-from dsv4ctl.problems import Busy, NotReady
-from dsv4ctl.store import lock
-
-TRY_AGAIN_S = 0.2
+from dsv4ctl.problems import NotReady
+from dsv4ctl.store import Claim, lock
 
 
 def prove(host: Host, instances: tuple[Instance, ...]) -> Probing:
@@ -66,20 +63,9 @@ def require(found: Probing) -> None:
         raise NotReady(f"cannot prove what is deployed: {found.verdict}: {found.words}", hint=found.advice)
 
 
-@contextmanager
-def _one_at_a_time(host: Host, why: str, *, patience_s: float = 0.0) -> Iterator[None]:
+def _one_at_a_time(host: Host, why: str, *, patience_s: float = 0.0) -> AbstractContextManager[object]:
     """Two generations at once would count for each other. Raises Busy when one is at work for longer than patience."""
-    end = host.clock.now() + patience_s
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(lock.held(host.paths.probe_lock, why, host.clock))
-                break
-            except Busy:
-                if host.clock.now() >= end:
-                    raise
-            host.clock.sleep(TRY_AGAIN_S)
-        yield
+    return lock.held(host.paths.probe_lock, Claim(what=why, wait_s=patience_s), host.clock)
 
 
 def _generated(host: Host, instances: tuple[Instance, ...], limit_s: float) -> Probing:

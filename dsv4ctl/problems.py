@@ -1,7 +1,8 @@
 """The one family of errors: each says what cannot be done, to what, why, and what to type; only cli catches it."""
 
+from copy import copy
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class Status(IntEnum):
@@ -18,6 +19,7 @@ class Status(IntEnum):
     HOST = 9
     CHANGES = 10
     FOREIGN = 11
+    REVERTED = 12
     BUG = 70
     INTERRUPTED = 130
 
@@ -30,6 +32,16 @@ class Problem(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    def whole(self) -> str:
+        """The message with its hint below it, for a place that is not the end."""
+        return f"{self}\n  try: {self.hint}" if self.hint else str(self)
+
+    def extended(self, *lines: str) -> Self:
+        """The same problem with more to say after its hint; the last line is what the reader is left with."""
+        longer = copy(self)
+        longer.args, longer.hint = ("\n".join((self.whole(), *lines)),), ""
+        return longer
 
 
 class BadConfig(Problem):
@@ -70,6 +82,12 @@ class NotReady(Problem):
     """An instance did not start, died, stalled, or could not be proved."""
 
     status = Status.NOT_READY
+
+
+class Reverted(Problem):
+    """A deploy failed, and the last release that was proved serves again."""
+
+    status = Status.REVERTED
 
 
 class LeftOver(Problem):

@@ -9,14 +9,14 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from dsv4ctl.model import Instance, Release, RunState
+from dsv4ctl.model import Instance, RunState
 from dsv4ctl.problems import Problem
 
 T = TypeVar("T")
 
 # What stands in the unit, and nowhere else.
 _IN_UNIT = ("argv", "environment")
-_NAMES: Mapping[type, str] = {Instance: "instance", RunState: "run state", Release: "release"}
+_NAMES: Mapping[type, str] = {Instance: "instance", RunState: "run state"}
 _WORDS: Mapping[type, str] = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 # Above this a float cannot tell whole numbers apart.
 _EXACT = 2**53
@@ -51,14 +51,14 @@ def load_state(text: str) -> RunState:
     return _loaded(_parsed(text, RunState), RunState)
 
 
-def dump_release(release: Release) -> str:
-    """A release, whole."""
-    return _text(_plain(release))
+def dump(value: object) -> str:
+    """A value of the house, whole: a frozen dataclass of such, of enums, tuples and scalars."""
+    return _text(_plain(value))
 
 
-def load_release(text: str) -> Release:
-    """The text of a kept release. Raises Problem, with the path of the key, for anything else."""
-    return _loaded(_parsed(text, Release), Release)
+def load(text: str, kind: type[T]) -> T:
+    """The text of `dump` as the value that it was. Raises Problem, with the path of the key, for anything else."""
+    return _loaded(_parsed(text, kind), kind)
 
 
 def _text(value: object) -> str:
@@ -84,7 +84,8 @@ def _parsed(text: str, kind: type) -> object:
 
 
 def _problem(kind: type, why: str) -> Problem:
-    return Problem(f"cannot read this {_NAMES[kind]}: {why}", hint="dsv4ctl deploy writes it anew")
+    name = _NAMES.get(kind, kind.__name__.lower())
+    return Problem(f"cannot read this {name}: {why}", hint="dsv4ctl deploy writes it anew")
 
 
 class _Wrong(Exception):

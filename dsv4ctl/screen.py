@@ -1,9 +1,10 @@
 """Values -> lines and tables for people. Pure: the time now is handed in, colours belong to cli."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
+from dsv4ctl import secret
 from dsv4ctl.blame import words
 from dsv4ctl.findings import Check, Probing, Proof, Row, Status
 from dsv4ctl.free import AwaitGpus, AwaitPorts, EndTree, RemoveSegment
@@ -46,11 +47,22 @@ def diffs(todo: Iterable[Step]) -> str:
 
 def diff(step: WriteFile | RemoveFile) -> str:
     """A unified diff of what the step does to its file; '' for a file written for the first time is never returned."""
-    before = (step.before or "").splitlines(keepends=True)
-    after = step.text.splitlines(keepends=True) if isinstance(step, WriteFile) else []
-    old = step.path if step.before is not None else "/dev/null"
-    new = step.path if isinstance(step, WriteFile) else "/dev/null"
-    return "".join(difflib.unified_diff(before, after, old, new))
+    before = {step.path: step.before} if step.before is not None else {}
+    return unit_diff(before, {step.path: step.text} if isinstance(step, WriteFile) else {})
+
+
+def unit_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Unified diffs of files by path, secrets hidden; where nothing but a hidden value differs, that is said."""
+    found = []
+    for path in dict.fromkeys((*before, *after)):
+        old, new = before.get(path), after.get(path)
+        if old == new:
+            continue
+        one, other = (secret.unit_shown(text or "").splitlines(keepends=True) for text in (old, new))
+        source, target = ("/dev/null" if text is None else path for text in (old, new))
+        lines = "".join(difflib.unified_diff(one, other, source, target))
+        found.append(lines or f"--- {path}\n+++ {path}\n# only values that are not shown differ\n")
+    return "".join(found)
 
 
 def proved(found: Probing) -> str:
@@ -199,7 +211,7 @@ def _what(step: Step) -> str:
         case Disable():
             return f"disable {step.unit}"
         case Keep():
-            return f"keep release {step.release.digest}"
+            return f"keep release {step.generation.number} ({step.generation.release.digest})"
         case EndTree():
             return f"end {words.who(step.tree.root)}{_and_more(step)}"
         case AwaitPorts():

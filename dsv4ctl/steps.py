@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dsv4ctl.free import FreeStep
-from dsv4ctl.model import Instance, Release
+from dsv4ctl.generations import Generation
+from dsv4ctl.model import Instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,9 @@ class Disable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """Keep the release under the next number."""
+    """Keep a release under its number, before anything is done for it: what is attempted is known afterwards."""
 
-    release: Release
+    generation: Generation
     reason: str
 
 

@@ -18,6 +18,9 @@ COMMANDS = {
     "plan": "Show what deploy would do; touch nothing.",
     "status": "Show what runs here and how it is.",
     "probe": "Prove what is deployed now, with one new generation through all of it.",
+    "history": "Show the releases that are kept and what came of them.",
+    "diff": "Show how two releases differ: config and units.",
+    "rollback": "Deploy an earlier release as it was kept.",
     "logs": "Show what instances wrote.",
     "teardown": "Stop everything of ours and prove that nothing is left.",
     "memory": "Plan GPU memory: what fits, what to set, what a longer context costs.",
@@ -35,8 +38,10 @@ MEANT = {
     **dict.fromkeys(("stop", "down", "undeploy", "kill", "remove", "rm", "destroy", "uninstall"), "teardown"),
     **dict.fromkeys(("start", "up", "run", "serve", "restart", "apply", "install"), "deploy"),
     **dict.fromkeys(("ps", "list", "ls", "show", "health"), "status"),
-    **dict.fromkeys(("diff", "dry-run", "check"), "plan"),
+    **dict.fromkeys(("dry-run", "check"), "plan"),
     **dict.fromkeys(("prove", "verify", "ping"), "probe"),
+    **dict.fromkeys(("releases", "generations", "audit", "versions"), "history"),
+    **dict.fromkeys(("undo", "revert", "back"), "rollback"),
     **dict.fromkeys(("log", "journal", "tail"), "logs"),
     **dict.fromkeys(("import", "takeover", "attach"), "adopt"),
     **dict.fromkeys(("try", "demo", "test"), "rehearse"),
@@ -100,7 +105,7 @@ def run(argv: list[str]) -> int:
         return problem.status
     except (KeyboardInterrupt, click.Abort):
         goes_on = "; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there"
-        click.echo("interrupted" + (goes_on if argv[:1] in (["deploy"], ["teardown"]) else ""), err=True)
+        click.echo("interrupted" + (goes_on if argv[:1] in (["deploy"], ["rollback"], ["teardown"]) else ""), err=True)
         return Status.INTERRUPTED
     except BrokenPipeError:
         # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.

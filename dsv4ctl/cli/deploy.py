@@ -2,10 +2,15 @@
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import Asked, spec_options
+from dsv4ctl.cli.options import Asked, spec_options, terms_options
+
+if TYPE_CHECKING:
+    from dsv4ctl.findings import Probing
+    from dsv4ctl.planning import Plan
 
 
 @click.command("deploy", short_help="Make this host serve what is asked for, and prove it.")
@@ -13,27 +18,37 @@ from dsv4ctl.cli.options import Asked, spec_options
 @click.option(
     "--dry-run", is_flag=True, help="Show the steps and the unit diffs and touch nothing; the same as `plan`."
 )
-@click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="End this foreign holder; again.")
+@terms_options
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(asked: Asked, dry_run: bool, evict: tuple[int, ...], as_json: bool) -> int:
+def command(asked: Asked, dry_run: bool, as_json: bool, **terms: object) -> int:
     """Make this host serve what is asked for, and prove it.
 
     Exits 0 only when the unit's own processes answer on the port, are ready, name the model and have generated.
     Deploying the same thing twice does nothing the second time.
     """
-    from dsv4ctl import lifecycle, screen
+    from dsv4ctl import lifecycle, planning
     from dsv4ctl.cli import live
-    from dsv4ctl.cli.plan import show
+    from dsv4ctl.cli.plan import show as show_plan
+    from dsv4ctl.planning import Terms
 
-    host, spec = asked.host(), asked.spec()
+    host, spec, on = asked.host(), asked.spec(), Terms(**cast("dict[str, Any]", terms))
     if dry_run:
-        return show(lifecycle.prepare(host, spec, evict=evict), as_json=as_json)
+        return show_plan(planning.prepare(host, spec, on), as_json=as_json)
     with live.teller() as tell:
-        made, proved = lifecycle.deploy(host, spec, tell, evict=evict)
+        made, proved = lifecycle.deploy(host, spec, tell, on)
+    return show(made, proved, as_json=as_json)
+
+
+def show(made: "Plan", proved: "Probing", *, as_json: bool) -> int:
+    """Print what serves now."""
+    from dsv4ctl import guarded, screen
+
     if as_json:
-        click.echo(json.dumps({"changed": bool(made.steps), "digest": made.release.digest, **asdict(proved)}))
+        said = {"changed": bool(made.steps), "release": made.generation.number, "digest": made.release.digest}
+        click.echo(json.dumps({**said, **asdict(proved)}))
         return 0
     if not made.steps:
         click.echo("nothing to do")
     click.echo(screen.proved(proved))
+    click.echo(guarded.serves(made.generation))
     return 0

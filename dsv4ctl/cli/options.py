@@ -127,6 +127,47 @@ def spec_options(command: Function) -> Function:
     return root_option(_config_option(_overrides(collected)))
 
 
+def terms_options(command: Function) -> Function:
+    """On which terms a change is made: --evict, --reason, --wait, --no-revert, --keep."""
+    options = (
+        click.option(
+            "--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="End this foreign holder; again."
+        ),
+        reason_option,
+        wait_option,
+        click.option(
+            "--no-revert", "revert", is_flag=True, default=True, flag_value=False,
+            help="When it fails, do not go back to the last good release.",
+        ),
+        click.option(
+            "--keep", type=click.IntRange(1), default=30, metavar="COUNT", show_default=True,
+            help="Keep so many releases; never fewer than what runs and the last good one.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def reason_option(command: Function) -> Function:
+    """--reason TEXT"""
+    return click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the history.")(command)
+
+
+def wait_option(command: Function) -> Function:
+    """--wait [SECONDS], given to the command as `wait_s`."""
+    return click.option(
+        "--wait",
+        "wait_s",
+        is_flag=False,
+        flag_value="inf",
+        default=0.0,
+        type=click.FloatRange(0),
+        metavar="[SECONDS]",
+        help="Wait for another dsv4ctl that is at work: as long as it takes, or so many seconds.",
+    )(command)
+
+
 def _config_option(command: Function) -> Function:
     return click.option(
         "--config",

@@ -9,7 +9,7 @@ from dsv4ctl.cli.options import Asked, spec_options
 from dsv4ctl.problems import Status
 
 if TYPE_CHECKING:
-    from dsv4ctl.lifecycle import Plan
+    from dsv4ctl.planning import Plan
 
 
 @click.command("plan", short_help="Show what deploy would do; touch nothing.")
@@ -20,14 +20,14 @@ def command(asked: Asked, as_json: bool) -> int:
 
     Exit status 0: nothing to do; 10: there are changes; anything else: deploy would be refused, for the reason shown.
     """
-    from dsv4ctl import lifecycle
+    from dsv4ctl import planning
 
-    return show(lifecycle.prepare(asked.host(), asked.spec()), as_json=as_json)
+    return show(planning.prepare(asked.host(), asked.spec()), as_json=as_json)
 
 
 def show(plan: "Plan", *, as_json: bool) -> int:
     """Print a plan; raises its refusals after that, so that they decide the exit status."""
-    from dsv4ctl import lifecycle, memory_screen, screen
+    from dsv4ctl import memory_screen, planning, screen
 
     if as_json:
         click.echo(json.dumps(_json(plan)))
@@ -38,7 +38,7 @@ def show(plan: "Plan", *, as_json: bool) -> int:
         click.echo(screen.steps(plan.steps) if plan.steps else "nothing to do")
     for warning in plan.warnings:
         click.echo(f"warning: {warning}", err=True)
-    lifecycle.refuse(plan.against())
+    planning.refuse(plan.against())
     return Status.CHANGES if plan.steps else Status.OK
 
 
@@ -47,6 +47,7 @@ def _json(plan: "Plan") -> dict[str, object]:
     from dsv4ctl.steps import RemoveFile, WriteFile
 
     return {
+        "release": plan.generation.number,
         "digest": plan.release.digest,
         "mode": plan.release.mode,
         "steps": [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import root_option
+from dsv4ctl.cli.options import reason_option, root_option, wait_option
 
 if TYPE_CHECKING:
     from dsv4ctl.clearing import Clearing, Teardown
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; again.")
 @click.option("--timeout", "limit_s", type=click.FloatRange(0), default=120.0, help="Seconds for the driver to let go.")
 @click.option("--grace", "term_s", type=click.FloatRange(0), default=25.0, help="Seconds for a stray to end by itself.")
+@reason_option
+@wait_option
 @click.option("--purge", is_flag=True, help="Also disable and remove what deploy installed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and touch nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
@@ -38,13 +40,16 @@ def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, as_json: 
     from dsv4ctl.cli import live
     from dsv4ctl.cli.options import numbers
     from dsv4ctl.host import Host
+    from dsv4ctl.store import Claim
 
     listed = () if gpus is None else numbers(gpus)
-    host, aim = Host.real(root), Aim(gpus=listed, **cast("dict[str, Any]", asked))
+    words = cast("dict[str, Any]", asked)
+    claim = Claim(what="teardown", reason=words.pop("reason"), wait_s=words.pop("wait_s"))
+    host, aim = Host.real(root), Aim(gpus=listed, **words)
     if dry_run:
         return _plan(clearing.prepare(host, aim), as_json=as_json)
     with live.teller() as tell:
-        done = clearing.teardown(host, aim, tell, verify=verify)
+        done = clearing.teardown(host, aim, tell, verify=verify, claim=claim)
     _show(done, as_json=as_json)
     clearing.judge(done.checks)
     return 0

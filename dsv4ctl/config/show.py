@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from dsv4ctl import modes, quantity
-from dsv4ctl.config import secret
+from dsv4ctl import modes, quantity, secret
 from dsv4ctl.config.load import Effective
 from dsv4ctl.config.schema import KEYS
 from dsv4ctl.model import HostSpec, Mode, Role
@@ -89,3 +88,14 @@ def mode_text(mode: Mode) -> str:
         for r in mode.roles
         if r.role is not Role.ROUTER
     )
+
+
+def texts(spec: HostSpec) -> dict[str, str]:
+    """Every key with its value as people read it, secrets hidden; where values came from is not told."""
+    keys = (key for key in KEYS if key not in ("mode", "gpus", "engine.environment", "engine.venv"))
+    found = {
+        "mode": f"{spec.mode.name} ({mode_text(spec.mode)})",
+        **{key: text_of(key, _value(spec, key)) for key in keys},
+    }
+    shown = {f"engine.environment.{name}": secret.value_shown(name, value) for name, value in spec.engine.environment}
+    return found | shown

@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Iterator
 
-from dsv4ctl.config import secret
+from dsv4ctl import secret
 from dsv4ctl.config.engine_args import option_of
 from dsv4ctl.model import HostSpec
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-from dsv4ctl import modes, quantity
-from dsv4ctl.config import engine_args, secret
+from dsv4ctl import modes, quantity, secret
+from dsv4ctl.config import engine_args
 
 # The kernel carries no single argument or variable above 128 KiB (MAX_ARG_STRLEN in execve(2)).
 _LONGEST = 65536

@@ -204,10 +204,9 @@ class SuperviseExit(IntEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
     """What was observed at one moment. `files`: path -> text of each file of ours on disk; `running`: unit -> instance
-    digest of the process that runs in it; `current`: digest of the release kept last, '' when none was."""
+    digest of the process that runs in it."""
 
     units: Mapping[str, Unit] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     running: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[int, PortView] = field(default_factory=dict)
-    current: str = ""

@@ -4,14 +4,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from dsv4ctl.clock import Clock
-from dsv4ctl.store import lock
+from dsv4ctl.store import files, lock
 from dsv4ctl.store.audit import Audit
 from dsv4ctl.store.engines import Engines
 from dsv4ctl.store.files import read, write_atomic
+from dsv4ctl.store.lock import Claim, Face
 from dsv4ctl.store.paths import Paths
 from dsv4ctl.store.releases import Releases
 
-__all__ = ["Paths", "Store", "read", "write_atomic"]
+__all__ = ["Claim", "Face", "Paths", "Store", "files", "read", "write_atomic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,9 @@ class Store:
     paths: Paths
     clock: Clock
 
-    def lock(self, why: str) -> AbstractContextManager[None]:
-        """Hold the host-wide lock. Raises Busy naming who holds it, why and since when."""
-        return lock.held(self.paths.lock, why, self.clock)
+    def lock(self, claim: Claim) -> AbstractContextManager[Face | None]:
+        """Hold the host-wide lock; gives the face of a holder that was killed. Raises Busy naming who holds it."""
+        return lock.held(self.paths.lock, claim, self.clock)
 
     @property
     def releases(self) -> Releases:

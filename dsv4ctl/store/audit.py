@@ -3,7 +3,8 @@
 import json
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,15 @@ class Audit:
         """Add one line: when, who, what and `details`; on disk when this returns."""
         line = {"at": self.clock.wall(), "who": person(), "pid": os.getpid(), "what": what, **details}
         files.append(self.file, json.dumps(line, ensure_ascii=False))
+
+    def lines(self) -> Iterator[dict[str, object]]:
+        """Every line that can be read, the oldest first; none where there is no trail. Raises Problem."""
+        if not self.file.exists():
+            return
+        for text in files.read(self.file).splitlines():
+            with suppress(ValueError):
+                if isinstance(line := json.loads(text), dict):
+                    yield line
 
 
 def person() -> str:

@@ -5,6 +5,7 @@ Every door leaves, wherever it is cut, what was there before or what was asked f
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,13 @@ def remove(path: Path) -> None:
         if path.parent.is_dir():
             path.unlink(missing_ok=True)
             _sync_folder(path.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Take a folder away with all that is in it. Raises Problem when it cannot."""
+    with explained(path, "remove"):
+        shutil.rmtree(path)
+        _sync_folder(path.parent)
 
 
 def read(path: Path) -> str:

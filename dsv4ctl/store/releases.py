@@ -1,13 +1,17 @@
-"""The numbered releases on disk: one folder each, which counts from the moment its release.json is whole."""
+"""The numbered releases on disk: one folder each, which counts from the moment its release.json is whole.
 
-import json
-from collections.abc import Mapping
+releases/0004/release.json    the generation, written once; without it this is no release, and its number is spent
+              verdict.json    what came of the last attempt; missing while it is under way or after it was cut short
+              evidence.json   what was seen of the last attempt that failed
+"""
+
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsv4ctl import record
-from dsv4ctl.model import Release
+from dsv4ctl.generations import Evidence, Generation, Kept, Verdict
 from dsv4ctl.problems import Problem
 from dsv4ctl.store import files
 
@@ -18,43 +22,65 @@ class Releases:
 
     folder: Path
 
-    def numbers(self) -> tuple[int, ...]:
-        """The numbers of the releases kept, in ascending order."""
-        return tuple(sorted(int(file.parent.name) for file in self.folder.glob("[0-9]*/release.json")))
-
-    def read(self, number: int) -> Release:
-        """A release that was kept. Raises Problem when it is not there, or no dsv4ctl like this one wrote it."""
-        text = files.read(file := self.of(number) / "release.json")
-        try:
-            return record.load_release(text)
-        except Problem as problem:
-            raise Problem(f"cannot use {file}: {problem}", hint=problem.hint) from None
-
-    def current(self) -> tuple[int, Release] | None:
-        """The release kept last, with its number; None: none was kept, or the last one cannot be read.
+    def all(self) -> tuple[Kept, ...]:
+        """Every release that can be read, in ascending order.
 
         What runs is read from the host and not from here, so an unreadable file must stop neither deploy nor teardown.
         """
-        numbers = self.numbers()
+        found = []
+        for number in self.numbers():
+            with suppress(Problem):
+                found.append(self.read(number))
+        return tuple(found)
+
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the releases kept, readable or not, in ascending order."""
+        return tuple(sorted(int(file.parent.name) for file in self.folder.glob("[0-9]*/release.json")))
+
+    def next(self) -> int:
+        """The number of the next release: one that no folder has, not even one that a killed writer left."""
+        return max((int(folder.name) for folder in self.folder.glob("[0-9]*")), default=0) + 1
+
+    def read(self, number: int) -> Kept:
+        """A release that was kept. Raises Problem when it is not there, or no dsv4ctl like this one wrote it."""
+        file = self.of(number) / "release.json"
+        if not file.exists():
+            there = ", ".join(map(str, self.numbers())) or "none"
+            raise Problem(f"cannot find release {number} (there is: {there})", hint="dsv4ctl history")
+        try:
+            return Kept(record.load(files.read(file), Generation), self._verdict(number))
+        except Problem as problem:
+            raise Problem(f"cannot use {file}: {problem}", hint=problem.hint) from None
+
+    def keep(self, generation: Generation) -> None:
+        """Keep a generation under its number. Raises Problem when it cannot, and then it is not there."""
+        files.write_atomic(self.of(generation.number) / "release.json", record.dump(generation), mode=0o600)
+
+    def judge(self, number: int, verdict: Verdict) -> None:
+        """Put beside a release what came of it. Raises Problem when it cannot be written."""
+        files.write_atomic(self.of(number) / "verdict.json", record.dump(verdict), mode=0o600)
+
+    def testify(self, number: int, evidence: Evidence) -> None:
+        """Put beside a release what was seen of its failure. Raises Problem when it cannot be written."""
+        files.write_atomic(self.of(number) / "evidence.json", record.dump(evidence), mode=0o600)
+
+    def evidence(self, number: int) -> Evidence | None:
+        """What was seen of a release that failed; None: it did not, or that cannot be read."""
         with suppress(Problem):
-            return (numbers[-1], self.read(numbers[-1])) if numbers else None
+            return record.load(files.read(self.of(number) / "evidence.json"), Evidence)
         return None
 
-    def keep(self, release: Release) -> int:
-        """Keep a release and return its number: the next one, or the current one's when that has the same digest."""
-        current = self.current()
-        if current and current[1].digest == release.digest:
-            return current[0]
-        # A folder without release.json is left by a writer that was killed; its number is not used again.
-        taken = [int(folder.name) for folder in self.folder.glob("[0-9]*")]
-        number = max(taken, default=0) + 1
-        files.write_atomic(self.of(number) / "release.json", record.dump_release(release), mode=0o600)
-        return number
-
-    def write_verdict(self, number: int, verdict: Mapping[str, object]) -> None:
-        """Put beside a release what came of it."""
-        files.write_atomic(self.of(number) / "verdict.json", json.dumps(verdict, indent=2) + "\n", mode=0o644)
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Remove releases. release.json goes first, so that a cut leaves no release that is half there."""
+        for number in numbers:
+            files.remove(self.of(number) / "release.json")
+            files.remove_folder(self.of(number))
 
     def of(self, number: int) -> Path:
         """The folder of a release."""
         return self.folder / f"{number:04}"
+
+    def _verdict(self, number: int) -> Verdict | None:
+        with suppress(Problem):
+            return record.load(files.read(self.of(number) / "verdict.json"), Verdict)
+        return None

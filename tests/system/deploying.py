@@ -130,7 +130,7 @@ def children(machine: Machine, pid: int) -> list[int]:
 
 def locked_by(machine: Machine) -> int:
     """The pid, in the machine's own numbers, of the command that holds the lock."""
-    return int(json.loads((machine.root / "run/dsv4ctl/lock").read_text())["pid"])
+    return int(json.loads((machine.root / "run/dsv4ctl/lock").read_text())["process"]["pid"])
 
 
 def listen(

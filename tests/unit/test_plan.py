@@ -25,7 +25,6 @@ from dsv4ctl.model import (
 from dsv4ctl.steps import (
     Disable,
     Enable,
-    Keep,
     Reach,
     Reload,
     RemoveFile,
@@ -66,7 +65,7 @@ def unit(name: str, active: ActiveState, *, enabled: str = "enabled", load: Load
 
 def done(view: HostView, steps: tuple[Step, ...]) -> HostView:
     """What a host looks like after the steps went well."""
-    units, files, running, current = dict(view.units), dict(view.files), dict(view.running), view.current
+    units, files, running = dict(view.units), dict(view.files), dict(view.running)
     for step in steps:
         match step:
             case WriteFile():
@@ -97,9 +96,7 @@ def done(view: HostView, steps: tuple[Step, ...]) -> HostView:
                 units[step.unit] = replace(old, enabled="enabled")
             case Disable():
                 units[step.unit] = replace(units[step.unit], enabled="disabled")
-            case Keep():
-                current = step.release.digest
-    return HostView(units=units, files=files, running=running, ports=view.ports, current=current)
+    return HostView(units=units, files=files, running=running, ports=view.ports)
 
 
 def test_on_an_empty_host_everything_is_written_before_anything_is_started() -> None:
@@ -107,7 +104,7 @@ def test_on_an_empty_host_everything_is_written_before_anything_is_started() -> 
 
     kinds = [type(s).__name__ for s in steps]
 
-    assert kinds == ["WriteFile", "WriteFile", "WriteFile", "Reload", "Start", "Reach", "Enable", "Enable", "Keep"]
+    assert kinds == ["WriteFile", "WriteFile", "WriteFile", "Reload", "Start", "Reach", "Enable", "Enable"]
 
 
 def test_deploying_the_same_thing_twice_leaves_nothing_to_do() -> None:

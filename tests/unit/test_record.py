@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dsv4ctl.model import Capacity, Instance, Limits, Phase, Release, RenderedFile, Role, RunState
 from dsv4ctl.problems import Problem
-from dsv4ctl.record import dump_instance, dump_release, dump_state, load_instance, load_release, load_state
+from dsv4ctl.record import dump, dump_instance, dump_state, load, load_instance, load_state
 
 INSTANCE = Instance(
     name="server",
@@ -128,7 +128,7 @@ def test_a_state_comes_back(state: RunState) -> None:
 
 @given(releases)
 def test_a_release_comes_back_whole(release: Release) -> None:
-    assert load_release(dump_release(release)) == release
+    assert load(dump(release), Release) == release
 
 
 def test_what_stands_in_the_unit_stands_nowhere_else() -> None:
@@ -188,7 +188,7 @@ def test_a_wrong_value_is_refused_with_its_path(changed: dict[str, Any], why: st
         ("notes", "abc", 'notes must be a list, and is "abc"'),
         (
             "instances",
-            [json.loads(dump_release(RELEASE))["instances"][0] | {"environment": [["A"]]}],
+            [json.loads(dump(RELEASE))["instances"][0] | {"environment": [["A"]]}],
             "must have 2 parts",
         ),
         ("instances", [{}], r"instances\[0\].name is missing"),
@@ -196,13 +196,13 @@ def test_a_wrong_value_is_refused_with_its_path(changed: dict[str, Any], why: st
 )
 def test_a_wrong_part_of_a_release_is_refused_with_its_path(path: str, value: object, why: str) -> None:
     with pytest.raises(Problem, match=why):
-        load_release(json.dumps(json.loads(dump_release(RELEASE)) | {path: value}))
+        load(json.dumps(json.loads(dump(RELEASE)) | {path: value}), Release)
 
 
 @pytest.mark.parametrize("broken", ["", "{", "nope", '{"a": 1}{', "[" * 100_000, "1" * 10_000])
 def test_what_is_no_json_is_refused_as_such(broken: str) -> None:
     with pytest.raises(Problem, match="cannot read this release: it is no JSON"):
-        load_release(broken)
+        load(broken, Release)
 
 
 def test_an_instance_file_may_not_bring_an_argv_of_its_own() -> None:
@@ -213,6 +213,6 @@ def test_an_instance_file_may_not_bring_an_argv_of_its_own() -> None:
 
 @given(anything)
 def test_any_json_is_read_or_refused(value: object) -> None:
-    for load in (load_state, load_release, lambda text: load_instance(text, ())):
+    for reads in (load_state, lambda text: load(text, Release), lambda text: load_instance(text, ())):
         with pytest.raises(Problem, match="cannot read this"):
-            load(json.dumps(value))
+            reads(json.dumps(value))

@@ -1,6 +1,7 @@
 """Whole files, kept releases, the lock and the audit trail, on a real file system and with real processes."""
 
 import json
+import math
 import os
 import resource
 import signal
@@ -15,37 +16,42 @@ import pytest
 
 from dsv4ctl import child, store
 from dsv4ctl.host import Host
-from dsv4ctl.model import EngineBuild, Release, RenderedFile
+from dsv4ctl.model import EngineBuild
 from dsv4ctl.problems import Busy, Problem
-from dsv4ctl.store import Paths, Store
+from dsv4ctl.store import Claim, Paths, Store
 
 Start = Callable[..., subprocess.Popen[str]]
 NOON = 1_795_953_600.0
+DEPLOY, TEARDOWN = Claim(what="deploy"), Claim(what="teardown")
 
 
 @dataclass
-class StoppedClock:
-    """A clock that stands still."""
+class Noon:
+    """A clock on which time passes only while somebody sleeps; `wakes` is done after each sleep."""
+
+    wakes: Callable[[], None] = lambda: None
+    slept_s: float = 0.0
 
     def now(self) -> float:
-        return 0.0
+        return self.slept_s
 
     def wall(self) -> float:
-        return NOON
+        return NOON + self.slept_s
 
     def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nothing here sleeps, not even {seconds} s")
+        self.slept_s += seconds
+        self.wakes()
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Store:
     """A store under an empty root."""
-    return Store(Paths(tmp_path), StoppedClock())
+    return Store(Paths(tmp_path), Noon())
 
 
-RELEASE = Release(
-    digest="d1", mode="single-tp4", instances=(), files=(RenderedFile(path="/etc/x", text="é\n"),), notes=("a note",)
-)
+def ends(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
 
 
 def everything(folder: Path) -> set[str]:
@@ -81,8 +87,9 @@ def test_all_paths_lie_under_the_root() -> None:
 def test_a_host_keeps_its_files_under_its_root(tmp_path: Path) -> None:
     host = Host.real(tmp_path)
 
-    assert host.store.releases.keep(RELEASE) == 1
-    assert (tmp_path / "var/lib/dsv4ctl/releases/0001/release.json").is_file()
+    host.store.audit.write("deploy", {})
+
+    assert (tmp_path / "var/lib/dsv4ctl/audit.jsonl").is_file()
     assert host.clock.wall() > NOON / 2
 
 
@@ -225,69 +232,15 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
         store.read(tmp_path / "bytes")
 
 
-# Releases
-
-
-def test_releases_are_numbered_and_the_last_is_current(kept: Store) -> None:
-    assert (kept.releases.numbers(), kept.releases.current()) == ((), None)
-
-    assert kept.releases.keep(RELEASE) == 1
-    assert kept.releases.keep(replace(RELEASE, digest="d2")) == 2
-    assert kept.releases.keep(RELEASE) == 3, "going back is a release of its own"
-
-    assert kept.releases.numbers() == (1, 2, 3)
-    assert kept.releases.current() == (3, RELEASE)
-    assert kept.releases.read(2) == replace(RELEASE, digest="d2")
-    assert (kept.paths.releases / "0002/release.json").is_file()
-
-
-def test_the_current_release_is_not_kept_twice(kept: Store) -> None:
-    assert [kept.releases.keep(RELEASE), kept.releases.keep(RELEASE)] == [1, 1]
-    assert kept.releases.numbers() == (1,)
-
-
-def test_a_folder_that_a_killed_writer_left_is_no_release_and_its_number_is_spent(kept: Store) -> None:
-    kept.releases.keep(RELEASE)
-    (kept.paths.releases / "0002").mkdir()
-
-    assert kept.releases.numbers() == (1,)
-    assert kept.releases.keep(replace(RELEASE, digest="d2")) == 3
-
-
-def test_an_unreadable_release_stops_nobody_and_is_told_to_whoever_asks_for_it(kept: Store) -> None:
-    kept.releases.keep(RELEASE)
-    (kept.paths.releases / "0001/release.json").write_text('{"half')
-
-    assert kept.releases.current() is None
-    assert kept.releases.keep(RELEASE) == 2
-    with pytest.raises(Problem, match=r"cannot use .*/0001/release\.json"):
-        kept.releases.read(1)
-    with pytest.raises(Problem, match=r"cannot read .*/0009/release\.json: no such file"):
-        kept.releases.read(9)
-
-
-def test_releases_sort_by_number_beyond_four_digits(kept: Store) -> None:
-    for number in (9999, 10000, 2):
-        store.write_atomic(kept.paths.releases / f"{number:04}" / "release.json", "{}", mode=0o644)
-
-    assert kept.releases.numbers() == (2, 9999, 10000)
-
-
-def test_a_verdict_lies_beside_its_release(kept: Store) -> None:
-    kept.releases.write_verdict(kept.releases.keep(RELEASE), {"ready": True})
-
-    assert json.loads((kept.paths.releases / "0001/verdict.json").read_text()) == {"ready": True}
-
-
 # The lock
 
 HOLDS = """
 import sys, time
 from pathlib import Path
 from dsv4ctl.clock import RealClock
-from dsv4ctl.store import Paths, Store
+from dsv4ctl.store import Claim, Paths, Store
 sys.argv = ["dsv4ctl", "deploy", "--mode", "single-tp4"]
-with Store(Paths(Path({root!r})), RealClock()).lock("deploy"):
+with Store(Paths(Path({root!r})), RealClock()).lock(Claim(what="deploy", reason="longer context")):
     print("up", flush=True)
     time.sleep(60)
 """
@@ -300,13 +253,14 @@ def test_the_second_is_told_who_holds_the_lock_why_and_since_when(
     holder = start(HOLDS.format(root=str(kept.paths.root)))
     minute = time.strftime("%Y-%m-%d %H:")
 
-    with pytest.raises(Busy) as caught, kept.lock("teardown"):
+    with pytest.raises(Busy) as caught, kept.lock(TEARDOWN):
         pass
 
     words = str(caught.value)
-    assert words.startswith(f"cannot go on: alice holds the lock for deploy since {minute}")
+    host = os.uname().nodename
+    assert words.startswith(f"cannot go on: alice on {host} holds the lock for deploy (longer context) since {minute}")
     assert words.endswith(f"(pid {holder.pid}: dsv4ctl deploy --mode single-tp4)")
-    assert caught.value.hint == f"wait for it, or interrupt it (kill -INT {holder.pid}) and try again"
+    assert caught.value.hint == f"--wait   waits for it; kill -INT {holder.pid}   interrupts it"
 
 
 def test_the_lock_is_free_when_its_holder_was_killed(kept: Store, start: Start) -> None:
@@ -314,24 +268,24 @@ def test_the_lock_is_free_when_its_holder_was_killed(kept: Store, start: Start) 
     holder.send_signal(signal.SIGKILL)
     holder.wait()
 
-    with kept.lock("teardown"):
-        assert json.loads(kept.paths.lock.read_text())["why"] == "teardown"
+    with kept.lock(TEARDOWN):
+        assert json.loads(kept.paths.lock.read_text())["what"] == "teardown"
 
 
 def test_the_lock_is_free_again_after_an_error_under_it(kept: Store) -> None:
-    with pytest.raises(RuntimeError), kept.lock("deploy"):
+    with pytest.raises(RuntimeError), kept.lock(DEPLOY):
         raise RuntimeError
-    with kept.lock("deploy"):
+    with kept.lock(DEPLOY):
         pass
 
     assert kept.paths.lock.read_text() == ""
 
 
 def test_a_child_that_outlives_its_holder_does_not_keep_the_lock(kept: Store) -> None:
-    with kept.lock("deploy"):
+    with kept.lock(DEPLOY):
         stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False)
     try:
-        with kept.lock("deploy"):
+        with kept.lock(DEPLOY):
             pass
     finally:
         stranger.kill()
@@ -342,14 +296,59 @@ def test_the_words_of_a_dead_holder_are_not_taken_for_those_of_the_living(kept: 
     # The instant between taking the lock and saying why, after a holder that was killed.
     holder = start(HOLDS.format(root=str(kept.paths.root)))
     said = json.loads(kept.paths.lock.read_text())
-    kept.paths.lock.write_text(json.dumps({**said, "start_ticks": said["start_ticks"] - 1}))
+    other = {**said["process"], "start_ticks": said["process"]["start_ticks"] - 1}
+    kept.paths.lock.write_text(json.dumps({**said, "process": other}))
 
-    with pytest.raises(Busy, match="has just taken the lock"), kept.lock("teardown"):
+    with pytest.raises(Busy, match="has just taken the lock"), kept.lock(TEARDOWN):
         pass
     kept.paths.lock.write_text("")
-    with pytest.raises(Busy, match="has just taken the lock"), kept.lock("teardown"):
+    with pytest.raises(Busy, match="has just taken the lock"), kept.lock(TEARDOWN):
         pass
     assert holder.poll() is None
+
+
+def test_the_next_holder_is_given_the_face_of_one_that_was_killed_and_of_no_other(kept: Store, start: Start) -> None:
+    with kept.lock(DEPLOY) as left:
+        assert left is None
+    holder = start(HOLDS.format(root=str(kept.paths.root)))
+    holder.kill()
+    holder.wait()
+
+    with kept.lock(TEARDOWN) as left:
+        assert left is not None
+        assert (left.what, left.reason, left.process.pid) == ("deploy", "longer context", holder.pid)
+    with kept.lock(TEARDOWN) as left:
+        assert left is None
+
+
+def test_who_waits_is_told_once_for_whom_and_gets_the_lock_when_it_is_free(tmp_path: Path, start: Start) -> None:
+    holder = start(HOLDS.format(root=str(tmp_path)))
+    told: list[str] = []
+    clock = Noon(wakes=lambda: ends(holder) if clock.slept_s > 5 else None)
+    waiting = replace(TEARDOWN, wait_s=math.inf, says=told.append)
+
+    with Store(Paths(tmp_path), clock).lock(waiting):
+        pass
+
+    (words,) = told
+    assert words.startswith("waiting: ")
+    assert f"pid {holder.pid}: dsv4ctl deploy" in words
+
+
+def test_who_waits_for_so_long_and_no_longer_is_told_who_still_holds_it(kept: Store, start: Start) -> None:
+    start(HOLDS.format(root=str(kept.paths.root)))
+
+    with pytest.raises(Busy, match="holds the lock for deploy"), kept.lock(replace(TEARDOWN, wait_s=30)):
+        pass
+
+    assert 30 <= kept.clock.now() < 31
+
+
+def test_secrets_of_a_command_line_stand_in_no_lock(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["dsv4ctl", "deploy", "--hf-token", "hf_secret"])
+
+    with kept.lock(DEPLOY):
+        assert "hf_secret" not in kept.paths.lock.read_text()
 
 
 # The audit trail

@@ -7,6 +7,9 @@ HIDDEN = "***"
 _ANYWHERE = frozenset(("auth", "bearer", "credential", "credentials", "passphrase", "passwd", "password", "secret"))
 # At the end only: SGLang has options such as --speculative-token-map, and a KEY_FILE is a path.
 _AT_THE_END = frozenset(("apikey", "key", "keys", "token"))
+# A variable in a unit file, in quotes or not, and an option with its value in a command there.
+_VARIABLE = re.compile(r"""^Environment=(?P<quote>"?)(?P<name>[A-Za-z_]\w*)=""")
+_OPTION = re.compile(r"""(?<=\s)(--?[A-Za-z][\w-]*)([ =])("(?:\\.|[^"\\])*"|\S+)""")
 # http://user:password@proxy, as proxy and index variables carry it.
 _LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 
@@ -43,3 +46,16 @@ def args_shown(args: Iterable[str]) -> tuple[str, ...]:
         shown.append(f"{option}={HIDDEN}" if hide and equals else _LOGIN.sub(HIDDEN, arg))
         hide = hide and not equals
     return tuple(shown)
+
+
+def unit_shown(text: str) -> str:
+    """The text of a unit file as it may be shown."""
+    return "\n".join(_unit_line(line) for line in text.split("\n"))
+
+
+def _unit_line(line: str) -> str:
+    if (variable := _VARIABLE.match(line)) and name_looks_secret(variable["name"]):
+        return f"Environment={variable['quote']}{variable['name']}={HIDDEN}{variable['quote']}"
+    if line.startswith("ExecStart="):
+        line = _OPTION.sub(lambda m: f"{m[1]}{m[2]}{HIDDEN}" if name_looks_secret(m[1]) else m[0], line)
+    return _LOGIN.sub(HIDDEN, line)

@@ -1,0 +1,159 @@
+"""Numbered releases and what came of them: which number a deploy gets, which release is the good one, what to forget.
+
+Pure: everything here is a decision over values.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from dsv4ctl.findings import Probing
+from dsv4ctl.model import GpuView, HostSpec, Release, RunState, Unit
+
+# So many are kept unless --keep says otherwise: with the unit texts one takes some 20 KiB.
+KEPT = 30
+
+
+class Outcome(StrEnum):
+    """What came of the last attempt at a release."""
+
+    PROVED = "proved"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A release under its number: never changed once written. `spec`: as effective, its secrets hidden.
+
+    `restores`: the release that a rollback went back to. `model_revision` is '' where the model has none to tell.
+    """
+
+    number: int
+    release: Release
+    spec: HostSpec
+    engine_version: str
+    engine_stamp: str
+    model_revision: str
+    driver: str
+    at: float
+    who: str
+    reason: str
+    command: str
+    restores: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTime:
+    """How long an instance was seen in a phase of its start."""
+
+    instance: str
+    phase: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of the last attempt at a release. `words`: why it failed. `serves`: what served after that.
+
+    `proved_at`: when it was proved last, whatever came of it later; None: never.
+    """
+
+    outcome: Outcome
+    at: float
+    took_s: float
+    words: str = ""
+    serves: str = ""
+    proof: Probing | None = None
+    phases: tuple[PhaseTime, ...] = ()
+    proved_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What was seen of a release that failed: units and supervisors as last seen, GPUs and journal after that."""
+
+    at: float
+    words: str
+    units: tuple[Unit, ...]
+    states: tuple[RunState, ...]
+    gpus: GpuView
+    journal: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A generation and its verdict; None: the attempt was cut short, or is under way."""
+
+    generation: Generation
+    verdict: Verdict | None = None
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return self.generation.number
+
+    @property
+    def digest(self) -> str:
+        """The digest of its release."""
+        return self.generation.release.digest
+
+    @property
+    def proved(self) -> bool:
+        """Whether it served once."""
+        return self.verdict is not None and self.verdict.proved_at is not None
+
+
+def installed(kept: Iterable[Kept], instances: frozenset[str]) -> Kept | None:
+    """The release that is installed, by the digests of the instances whose units are there: the youngest of several."""
+    found = [one for one in kept if instances and _instances(one.generation.release) == instances]
+    return max(found, key=lambda one: one.number, default=None)
+
+
+def number_of(release: Release, kept: Iterable[Kept], here: Kept | None) -> int | None:
+    """The number that a deploy of `release` goes under because nothing changes; None: it gets a new one.
+
+    1. it is what is installed
+    2. it is the last one: an attempt that was cut short or failed is made again under its number
+    """
+    if here is not None and here.digest == release.digest:
+        return here.number
+    last = max(kept, key=lambda one: one.number, default=None)
+    return last.number if last is not None and last.digest == release.digest else None
+
+
+def returns_to(failed: Generation, kept: Iterable[Kept]) -> Kept | None:
+    """The release to which a failed deploy returns: the last that was proved.
+
+    None: there is none, or it would render the same as the one that has just failed.
+    """
+    last = last_proved(kept)
+    return last if last is not None and last.digest != failed.release.digest else None
+
+
+def last_proved(kept: Iterable[Kept]) -> Kept | None:
+    """The last release that was proved."""
+    return max((one for one in kept if one.proved), key=lambda one: one.number, default=None)
+
+
+def earlier(kept: Iterable[Kept], here: Kept | None) -> Kept | None:
+    """The release that a rollback without a number goes to: the last proved one before what is installed."""
+    before = (one for one in kept if here is None or (one.number < here.number and one.digest != here.digest))
+    return last_proved(before)
+
+
+def forgotten(kept: Iterable[Kept], here: Kept | None, most: int) -> tuple[int, ...]:
+    """The numbers that go when `most` are kept; never what is installed, the last proved one, or the last of all."""
+    by_age = sorted(kept, key=lambda one: -one.number)
+    good = last_proved(by_age)
+    spared = {one.number for one in (here, good, *by_age[: max(most, 1)]) if one is not None}
+    return tuple(sorted(one.number for one in by_age if one.number not in spared))
+
+
+def after(before: Verdict | None, now: Verdict) -> Verdict:
+    """The verdict to keep after another attempt: that it was proved once is not forgotten."""
+    proved_at = now.at if now.outcome is Outcome.PROVED else before.proved_at if before is not None else None
+    return replace(now, proved_at=proved_at)
+
+
+def _instances(release: Release) -> frozenset[str]:
+    return frozenset(one.digest for one in release.instances)

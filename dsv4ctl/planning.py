@@ -1,0 +1,216 @@
+"""Host x config, or host x kept release, -> the plan of a deploy: what it would do and what stands against it.
+
+Changes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dsv4ctl import (
+    config,
+    foresight,
+    generations,
+    inquiry,
+    installed,
+    observe,
+    plan,
+    preflight,
+    release,
+    revision,
+)
+from dsv4ctl.free import Found
+from dsv4ctl.generations import KEPT, Generation, Kept
+from dsv4ctl.host import Host
+from dsv4ctl.inquiry import Wanted
+from dsv4ctl.memory.forecast import Forecast
+from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, Release
+from dsv4ctl.names import UNIT_FOLDER
+from dsv4ctl.problems import BadConfig, GpuProblem, Problem
+from dsv4ctl.secret import args_shown, value_shown
+from dsv4ctl.steps import Keep, Step, started
+from dsv4ctl.store.audit import person
+from dsv4ctl.store.lock import command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On which terms a change is made: whom it may end, why it is made, whether it reverts, how long it waits for
+    others, and how many releases are kept after it."""
+
+    evict: tuple[int, ...] = ()
+    reason: str = ""
+    revert: bool = True
+    wait_s: float = 0.0
+    keep: int = KEPT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a deploy would do, what stands against it, and what the operator should know.
+
+    `generation`: the release under the number that it has, or gets. `here`: what is installed now.
+    """
+
+    generation: Generation
+    here: Kept | None
+    builds: tuple[EngineBuild, ...]
+    view: HostView
+    steps: tuple[Step, ...]
+    refusals: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+    memory: Forecast
+
+    @property
+    def release(self) -> Release:
+        """What is to be deployed."""
+        return self.generation.release
+
+    def against(self) -> tuple[Problem, ...]:
+        """Everything that stands against it: what others hold, and memory that cannot do for what is to be started."""
+        starting = (instance.role for instance in started(self.steps))
+        return (*self.memory.refusals(starting), *self.refusals)
+
+
+def prepare(host: Host, spec: HostSpec, terms: Terms | None = None) -> Plan:
+    """Look at the host and plan the deploy of a config."""
+    terms = terms or Terms()
+    machine = observe.machine(host, spec)
+    memory = foresight.of_deploy(host, spec, machine)
+    want = _generation(host, spec, machine, release.render(memory.spec, machine, observe.texts()), terms)
+    made = _plan(host, want, machine, memory, terms)
+    return replace(made, warnings=(*config.warnings(spec), *made.warnings))
+
+
+def again(host: Host, kept: Kept, terms: Terms) -> Plan:
+    """Plan the deploy of a release as it was kept, on the host as it is now."""
+    before = kept.generation
+    machine = observe.machine(host, before.spec)
+    memory = foresight.of_deploy(host, before.spec, machine)
+    want = _generation(host, before.spec, machine, before.release, terms)
+    made = _plan(host, replace(want, restores=kept.number), machine, memory, terms)
+    return replace(
+        made,
+        refusals=(*_gone_gpus(before, machine.gpus), *made.refusals),
+        warnings=(*_other_engine(before, machine.engine), *made.warnings),
+    )
+
+
+def back(host: Host, kept: Kept, gpus: GpuView) -> tuple[tuple[Step, ...], tuple[Problem, ...]]:
+    """The steps that bring a kept release back under its own number, and what stands against them."""
+    want = kept.generation.release
+    view = observe.host(host, want)
+    found = _found(plan.to_start(want, view), view, gpus, ())
+    return plan.deploy(want, view, found), (*_gone_gpus(kept.generation, gpus), *plan.refusals(want, view, found))
+
+
+def refuse(refusals: tuple[Problem, ...]) -> None:
+    """Raise the refusals, all in one message when there are several."""
+    if len(refusals) == 1:
+        raise refusals[0]
+    if refusals and isinstance(refusals[0], BadConfig):
+        raise BadConfig(tuple(str(r) for r in refusals), hint=refusals[0].hint)
+    if refusals:
+        raise type(refusals[0])("\n".join(str(r) for r in refusals), hint=refusals[0].hint)
+
+
+def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, terms: Terms) -> Plan:
+    kept = host.store.releases.all()
+    here = installed.release(host, kept)
+    known = generations.number_of(want.release, kept, here)
+    want = replace(want, number=known or host.store.releases.next())
+    view = observe.host(host, want.release)
+    starting = plan.to_start(want.release, view)
+    found = _found(starting, view, machine.gpus, terms.evict)
+    steps = plan.deploy(want.release, view, found)
+    return Plan(
+        generation=want,
+        here=here,
+        builds=tuple(build for build in (machine.engine, machine.router) if build),
+        view=view,
+        steps=steps if known else (Keep(generation=want, reason=_why_keep(here)), *steps),
+        refusals=(
+            *(preflight.refusals(want.spec, machine) if starting else ()),
+            *plan.refusals(want.release, view, found),
+        ),
+        warnings=(
+            *want.release.notes,
+            *_objections(want.release, view),
+            *preflight.misses(want.release.instances),
+            *memory.warnings(),
+        ),
+        memory=memory,
+    )
+
+
+def _generation(host: Host, spec: HostSpec, machine: Machine, want: Release, terms: Terms) -> Generation:
+    return Generation(
+        number=0,
+        release=want,
+        spec=_without_secrets(spec),
+        engine_version=machine.engine.version,
+        engine_stamp=machine.engine.stamp,
+        model_revision=revision.of(spec.engine.model),
+        driver=machine.gpus.driver,
+        at=host.clock.wall(),
+        who=person(),
+        reason=terms.reason,
+        command=command(),
+    )
+
+
+def _without_secrets(spec: HostSpec) -> HostSpec:
+    shown = tuple((name, value_shown(name, value)) for name, value in spec.engine.environment)
+    return replace(
+        spec,
+        engine=replace(spec.engine, environment=shown, args=args_shown(spec.engine.args)),
+        router=replace(spec.router, args=args_shown(spec.router.args)),
+    )
+
+
+def _why_keep(here: Kept | None) -> str:
+    return f"what is installed is release {here.number}" if here else "it is the first, or none that is known"
+
+
+def _gone_gpus(kept: Generation, gpus: GpuView) -> Iterator[Problem]:
+    """A release names its GPUs by UUID; the card in that place may be another one by now."""
+    there = {gpu.index: gpu.uuid for gpu in gpus.gpus}
+    for one in kept.release.instances:
+        for index, uuid in zip(one.gpus, one.gpu_uuids, strict=False):
+            if there.get(index) != uuid:
+                yield GpuProblem(
+                    f"cannot go back to release {kept.number}: GPU {index} was {uuid}, and is "
+                    f"{there.get(index, gpus.problem or 'not there')}",
+                    hint="nvidia-smi -L   lists what the driver sees; a deploy renders for the GPUs of today",
+                )
+
+
+def _other_engine(kept: Generation, engine: EngineBuild) -> Iterator[str]:
+    if (engine.version, engine.stamp) != (kept.engine_version, kept.engine_stamp):
+        yield (
+            f"release {kept.number} was deployed with sglang {kept.engine_version}; {engine.python} has "
+            f"{engine.version} now{' (installed anew)' if engine.version == kept.engine_version else ''}"
+        )
+
+
+def _objections(want: Release, view: HostView) -> Iterator[str]:
+    """What the operator's drop-ins make of the units, where systemd would say nothing."""
+    texts = {file.path: file.text for file in want.files}
+    for instance in want.instances:
+        if (unit := view.units.get(instance.unit)) and unit.drop_ins:
+            yield from installed.objections(unit, texts[f"{UNIT_FOLDER}/{unit.name}"])
+
+
+def _found(starting: tuple[Instance, ...], view: HostView, gpus: GpuView, evict: tuple[int, ...]) -> Found:
+    """Who holds what the instances that are about to start need; nobody is looked for when none is."""
+    if not starting:
+        return plan.NOBODY
+    wanted = Wanted(
+        ports=frozenset(port for i in starting for _, port in i.ports),
+        gpus=frozenset(uuid for i in starting for uuid in i.gpu_uuids),
+        evict=evict,
+        # What was adopted was started by hand, and a deploy takes its place whole: half of a pair serves nobody.
+        adopted=True,
+        units=inquiry.units_of(view.units),
+        users=inquiry.users_of(starting),
+    )
+    return inquiry.look(wanted, gpus)

@@ -1,0 +1,129 @@
+"""Numbered releases on the real systemd: what a bad one leaves, what serves after it, and the way back by hand."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dsv4ctl.child import Done
+from dsv4ctl.problems import Status
+from dsv4ctl.rehearsal.private import Machine
+from tests.conftest import Behave
+from tests.system.deploying import PORT, QUICK, deploy, processes_of_ours, prop
+
+# The stand-in behaves by its port, so that a release on this one is bad and the one before it is not.
+BAD_PORT = 30009
+BAD: dict[str, object] = {**QUICK, "crash_in": "weights"}
+
+
+def kept(machine: Machine, number: int, what: str = "release") -> Any:
+    return json.loads((machine.root / f"var/lib/dsv4ctl/releases/{number:04}/{what}.json").read_text())
+
+
+def run(machine: Machine, *words: str) -> Done:
+    return machine.run(("dsv4ctl", *words), timeout_s=60, check=False)
+
+
+@pytest.fixture
+def served(machine: Machine, behaviour: Behave) -> Done:
+    """Release 1 serves, and whatever comes on the other port will crash in its load."""
+    behaviour(PORT, **QUICK)
+    behaviour(BAD_PORT, **BAD)
+    return deploy(machine, "--reason", "to begin with")
+
+
+def test_a_bad_deploy_returns_to_the_last_release_that_was_proved(machine: Machine, served: Done) -> None:
+    assert served.stdout.splitlines()[-1] == f"release 1 serves on port {PORT}"
+
+    failed = run(machine, "deploy", "--port", str(BAD_PORT), "--reason", "another port")
+
+    assert failed.status == Status.REVERTED
+    assert "the behaviour file asks for a crash in weights" in failed.stderr
+    assert failed.stderr.splitlines()[-1] == f"release 1 serves again on port {PORT}"
+    assert deploy(machine).stdout.splitlines()[0] == "nothing to do"
+    first, second = kept(machine, 1), kept(machine, 2)
+    assert (first["reason"], second["reason"]) == ("to begin with", "another port")
+    assert second["command"].endswith("deploy --port 30009 --reason 'another port'")
+    good, bad = kept(machine, 1, "verdict"), kept(machine, 2, "verdict")
+    assert (good["outcome"], bad["outcome"], bad["serves"]) == (
+        "proved",
+        "failed",
+        f"release 1 serves again on port {PORT}",
+    )
+    assert {"weights", "proof"} <= {one["phase"] for one in good["phases"]}
+    evidence = kept(machine, 2, "evidence")
+    assert any("asks for a crash" in line for line in evidence["journal"])
+    assert evidence["units"][0]["name"] == "dsv4-server.service"
+    assert evidence["states"][0]["phase"] == "failed"
+    assert len(evidence["gpus"]["gpus"]) == 8
+
+
+def test_a_bad_release_that_is_not_to_be_reverted_is_left_down_and_no_reboot_starts_it(
+    machine: Machine, served: Done
+) -> None:
+    failed = run(machine, "deploy", "--port", str(BAD_PORT), "--no-revert")
+
+    assert served.status == Status.OK
+    assert failed.status == Status.NOT_READY
+    assert failed.stderr.splitlines()[-1] == "nothing serves now"
+    assert (prop(machine, "ActiveState"), prop(machine, "UnitFileState")) == ("inactive", "disabled")
+    assert processes_of_ours(machine) == 0
+
+    back = deploy(machine)
+    assert back.stdout.splitlines()[-1] == f"release 3 serves on port {PORT}"
+    assert prop(machine, "UnitFileState") == "enabled"
+
+
+def test_a_rollback_is_a_deploy_of_what_was_kept_under_a_number_of_its_own(machine: Machine, served: Done) -> None:
+    assert served.status == Status.OK
+    second = run(machine, "deploy", "--port", str(PORT), "--context-length", "128k", "--reason", "cheaper")
+    assert second.stdout.splitlines()[-1] == f"release 2 serves on port {PORT}"
+    unit = machine.root / "etc/systemd/system/dsv4-server.service"
+    shorter = unit.read_text()
+
+    planned = run(machine, "rollback", "--dry-run")
+    back = run(machine, "rollback", "--reason", "customers need more")
+
+    assert planned.status == Status.CHANGES
+    assert "-Digest=" in planned.stdout
+    assert back.stdout.splitlines()[-1] == f"release 3 serves on port {PORT}", back.stderr
+    assert unit.read_text() != shorter
+    assert kept(machine, 3)["release"] == kept(machine, 1)["release"]
+
+    listed = run(machine, "history").stdout.splitlines()
+    assert [line[:4].split() for line in listed[1:]] == [["*", "3"], ["2"], ["1"]]
+    assert listed[1].endswith("rollback to 1: customers need more")
+    values = json.loads(run(machine, "history", "--json").stdout)
+    assert [(one["release"], one["installed"], one["verdict"]["outcome"]) for one in values] == [
+        (1, False, "proved"),
+        (2, False, "proved"),
+        (3, True, "proved"),
+    ]
+    differs = run(machine, "diff", "1", "2").stdout
+    assert "- memory.context_length = -\n+ memory.context_length = 131072 (128k)\n" in differs
+    assert "--context-length 131072" in differs
+    assert run(machine, "diff", "1").stdout == "no difference\n"
+    assert "proved:   dsv4-server.service served DeepSeek-V4-Flash" in run(machine, "history", "3").stdout
+
+
+def test_the_audit_trail_tells_who_did_what_and_what_came_of_it(machine: Machine, served: Done) -> None:
+    run(machine, "deploy", "--port", str(BAD_PORT), "--reason", "try it")
+    run(machine, "teardown", "--verify", "--reason", "maintenance")
+    run(machine, "rollback", "7")
+
+    lines = [json.loads(line) for line in run(machine, "history", "--audit", "--json").stdout.splitlines()]
+
+    assert served.status == Status.OK
+    assert [(line["what"], line["reason"], line["status"]) for line in lines] == [
+        ("deploy", "to begin with", 0),
+        ("deploy", "try it", Status.REVERTED),
+        ("teardown", "maintenance", 0),
+        ("rollback", "", Status.HOST),
+    ]
+    assert {line["who"] for line in lines} == {"root"}
+    assert lines[1]["says"].endswith(f"release 1 serves again on port {PORT}")
+    assert any(step.startswith("start dsv4-server.service") for step in lines[1]["steps"])
+    assert "cannot find release 7 (there is: 1, 2)" in lines[3]["says"]
+    shown = run(machine, "history", "--audit").stdout.splitlines()
+    assert len(shown) == 4
+    assert f"dsv4ctl deploy --port {BAD_PORT} --reason 'try it': status 12" in shown[1]

@@ -1,0 +1,158 @@
+"""Which number a deploy gets, which release is the good one, what is gone back to and what is forgotten."""
+
+import itertools
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsv4ctl import generations
+from dsv4ctl.generations import Generation, Kept, Outcome, Verdict
+from dsv4ctl.model import Instance, Release
+from tests import releases as rendered
+
+INSTANCE = rendered.render(rendered.spec()).instances[0]
+
+
+def release(digest: str) -> Release:
+    instance: Instance = replace(INSTANCE, digest=f"i-{digest}")
+    return Release(digest=digest, mode="single-tp4", instances=(instance,), files=())
+
+
+def kept(number: int, digest: str, verdict: Verdict | None = None) -> Kept:
+    generation = Generation(
+        number=number,
+        release=release(digest),
+        spec=rendered.spec(),
+        engine_version="0.5.23",
+        engine_stamp="",
+        model_revision="",
+        driver="",
+        at=0.0,
+        who="alice",
+        reason="",
+        command="",
+    )
+    return Kept(generation, verdict)
+
+
+PROVED = Verdict(outcome=Outcome.PROVED, at=1.0, took_s=1.0, proved_at=1.0)
+FAILED = Verdict(outcome=Outcome.FAILED, at=1.0, took_s=1.0)
+
+
+@dataclass
+class Box:
+    """A host as far as generations go: what is kept, what is installed, what serves; and how often it went back."""
+
+    kept: dict[int, Kept] = field(default_factory=dict)
+    files: str = ""
+    serves: str = ""
+    reverts: int = 0
+
+    def here(self) -> Kept | None:
+        return generations.installed(self.kept.values(), frozenset({f"i-{self.files}"} if self.files else ()))
+
+    def deploy(self, digest: str, good: frozenset[str], keep: int = 100) -> None:
+        known = generations.number_of(release(digest), self.kept.values(), self.here())
+        number = known or max(self.kept, default=0) + 1
+        if not known:
+            self.kept[number] = kept(number, digest)
+        self.files = digest
+        self.serves = digest if digest in good else ""
+        self._judge(number, PROVED if digest in good else FAILED)
+        if digest in good:
+            for old in generations.forgotten(self.kept.values(), self.kept[number], keep):
+                del self.kept[old]
+            return
+        back = generations.returns_to(self.kept[number].generation, self.kept.values())
+        if back is not None:
+            self.files = back.digest
+            self.serves = back.digest if back.digest in good else ""
+            self.reverts += 1
+
+    def _judge(self, number: int, now: Verdict) -> None:
+        before = self.kept[number]
+        self.kept[number] = Kept(before.generation, generations.after(before.verdict, now))
+
+
+GOOD = frozenset("abc")
+digests = st.sampled_from("abcxyz")
+
+
+@given(st.lists(digests, min_size=1, max_size=30), st.integers(1, 4))
+def test_any_sequence_of_deploys_ends_on_the_last_good_one(asked: list[str], keep: int) -> None:
+    box, last_good = Box(), ""
+    for digest in asked:
+        before = box.reverts
+        box.deploy(digest, GOOD, keep)
+
+        last_good = digest if digest in GOOD else last_good
+        assert box.serves == last_good
+        assert box.reverts - before <= 1
+        numbers = sorted(box.kept)
+        assert all(box.kept[a].digest != box.kept[b].digest for a, b in itertools.pairwise(numbers))
+        here, good = box.here(), generations.last_proved(box.kept.values())
+        if last_good:
+            assert here is not None
+            assert good is not None
+            assert (here.digest, good.digest) == (last_good, last_good)
+
+
+@given(st.lists(st.tuples(digests, st.booleans()), max_size=20), st.integers(1, 5), st.integers(0, 20))
+def test_what_runs_and_what_was_proved_last_is_never_forgotten(
+    tried: list[tuple[str, bool]], most: int, place: int
+) -> None:
+    all_of = [kept(n, digest, PROVED if proved else FAILED) for n, (digest, proved) in enumerate(tried, start=1)]
+    here = all_of[place] if place < len(all_of) else None
+
+    gone = generations.forgotten(all_of, here, most)
+
+    left = [one for one in all_of if one.number not in gone]
+    assert len(left) <= most + 2
+    assert len(left) >= min(most, len(all_of))
+    assert here is None or here in left
+    assert generations.last_proved(left) == generations.last_proved(all_of)
+
+
+def test_the_same_again_gets_no_new_number_wherever_it_stands() -> None:
+    all_of = (kept(1, "a", PROVED), kept(2, "b", FAILED))
+
+    assert generations.number_of(release("a"), all_of, all_of[0]) == 1
+    assert generations.number_of(release("b"), all_of, all_of[0]) == 2
+    assert generations.number_of(release("a"), all_of, None) is None
+    assert generations.number_of(release("a"), (), None) is None
+
+
+def test_a_release_that_fails_later_is_still_one_that_was_proved() -> None:
+    verdict = generations.after(PROVED, replace(FAILED, at=9.0))
+
+    assert (verdict.outcome, verdict.proved_at) == (Outcome.FAILED, 1.0)
+    assert generations.after(None, FAILED).proved_at is None
+    assert generations.after(PROVED, replace(PROVED, at=9.0)).proved_at == 9.0
+
+
+def test_nothing_is_gone_back_to_that_renders_the_same_or_was_never_proved() -> None:
+    failed = kept(3, "a", FAILED)
+
+    assert generations.returns_to(failed.generation, (kept(1, "b", FAILED), failed)) is None
+    assert generations.returns_to(failed.generation, (kept(1, "b", PROVED), kept(2, "a", PROVED), failed)) is None
+    assert generations.returns_to(failed.generation, (kept(1, "b", PROVED), kept(2, "c"), failed)) == kept(
+        1, "b", PROVED
+    )
+
+
+def test_a_rollback_goes_to_the_last_proved_one_before_what_is_installed() -> None:
+    all_of = (kept(1, "a", PROVED), kept(2, "b", PROVED), kept(3, "c", FAILED), kept(4, "a", PROVED))
+
+    assert generations.earlier(all_of, all_of[3]) == all_of[1]
+    assert generations.earlier(all_of, all_of[1]) == all_of[0]
+    assert generations.earlier(all_of, all_of[0]) is None
+    assert generations.earlier(all_of, None) == all_of[3], "nothing is installed any more: the last good one"
+
+
+def test_of_two_releases_with_the_same_instances_the_younger_is_the_installed_one() -> None:
+    all_of = (kept(1, "a", PROVED), kept(2, "b", PROVED), kept(3, "a", PROVED))
+
+    assert generations.installed(all_of, frozenset({"i-a"})) == all_of[2]
+    assert generations.installed(all_of, frozenset({"i-a", "i-b"})) is None
+    assert generations.installed(all_of, frozenset()) is None
