@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from dsv4ctl import modes, screen
+from dsv4ctl import modes, screen, secret
 from dsv4ctl.adoption import Adoption, Moved
 from dsv4ctl.blame import words
 from dsv4ctl.byhand.likeness import Likeness
 from dsv4ctl.byhand.main import Main, carried
-from dsv4ctl.config import secret
 
 # A value that is longer is cut in the table; --json has it whole.
 WIDEST = 48

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dsv4ctl.config import engine_args, secret
+from dsv4ctl import secret
+from dsv4ctl.config import engine_args
 from dsv4ctl.engine import readback, sglang
 from dsv4ctl.engine.readback import DEFAULTS, Given, Launch
 from dsv4ctl.model import Role

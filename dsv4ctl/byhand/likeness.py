@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from dsv4ctl import secret
 from dsv4ctl.byhand.main import Main, carried
-from dsv4ctl.config import secret
 from dsv4ctl.engine import readback
 from dsv4ctl.engine.readback import DEFAULTS, ROUTER_DEFAULTS, Launch, Program
 from dsv4ctl.model import Instance

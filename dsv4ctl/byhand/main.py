@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dsv4ctl import secret
 from dsv4ctl.blame import Tree
 from dsv4ctl.byhand.asked import Asked
-from dsv4ctl.config import secret
 from dsv4ctl.engine.readback import Launch
 from dsv4ctl.model import Process, Role
 
