@@ -13,6 +13,7 @@ from dsv4ctl.host import Host
 from dsv4ctl.model import Instance, Role, RunState, Unit
 from dsv4ctl.names import INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import Problem
+from dsv4ctl.unitfile import Settings
 
 _INSTANCE_FILE = re.compile(re.escape(INSTANCE_FOLDER) + r"/[\w.-]+\.json")
 
@@ -101,6 +102,16 @@ def run_state(host: Host, name: str) -> RunState | None:
 def objections(unit: Unit, text: str | None = None) -> tuple[str, ...]:
     """What our lint says of a unit with its drop-ins, which `systemd-analyze verify` lets pass. `text`: the unit's own
     text when it is about to be written; else what systemd has loaded is read."""
-    files_ = [Path(path) for path in (unit.fragment if text is None else "", *unit.drop_ins) if path]
-    texts = (*([text] if text is not None else []), *(read for path in files_ if (read := _text(path)) is not None))
+    texts = (*([text] if text is not None else []), *_loaded(unit, besides=text is not None))
     return tuple(f"{unit.name}: {found}" for found in (unitfile.lint(*texts) if texts else ()))
+
+
+def settings(unit: Unit) -> Settings:
+    """What a unit as systemd has loaded it asks for, its drop-ins included."""
+    return unitfile.parse(_loaded(unit, besides=False))
+
+
+def _loaded(unit: Unit, *, besides: bool) -> tuple[str, ...]:
+    """The texts of a unit's files that can be read, in systemd's order; `besides`: without the unit's own."""
+    paths = [Path(path) for path in ("" if besides else unit.fragment, *unit.drop_ins) if path]
+    return tuple(text for path in paths if (text := _text(path)) is not None)

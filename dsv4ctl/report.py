@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from dsv4ctl import adopted, asking, gpus, installed, measurements, probe, procs, standing, systemd
+from dsv4ctl import adopted, asking, gpus, installed, measurements, probe, procs, rlimits, standing, systemd
 from dsv4ctl.adopted import Adopted
 from dsv4ctl.asking import Asked
 from dsv4ctl.findings import Row, Status
@@ -151,7 +151,9 @@ def _remarks(instance: Instance, unit: Unit) -> Iterable[str]:
     for drop_in in unit.drop_ins:
         yield f"{unit.name} is changed by {drop_in}"
     yield from installed.objections(unit)
-    for process in filter(None, map(procs.read, filter(procs.is_dumping_core, procs.cgroup_pids(unit.cgroup)))):
+    pids = procs.cgroup_pids(unit.cgroup)
+    yield from rlimits.short(unit.name, installed.settings(unit), pids)
+    for process in filter(None, map(procs.read, filter(procs.is_dumping_core, pids))):
         yield (
             f"pid {process.pid} ({process.comm}) of {unit.name} has crashed and writes its core file; nothing goes on "
             "before that is done (LimitCORE=0 would spare it)"

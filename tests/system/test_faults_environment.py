@@ -95,6 +95,22 @@ def test_every_process_of_the_engine_has_the_limits_that_gpus_and_their_networks
         assert found["Max core file size"] == ["0", "0"], name
 
 
+def test_a_process_with_less_than_its_unit_asks_for_is_named_by_status(machine: Machine, behaviour: Behave) -> None:
+    """B58: of the main process and of the workers, what the kernel says is held against the unit."""
+    behaviour(PORT, **QUICK)
+    deploy(machine)
+    pids = inside(machine)
+    machine.run(("prlimit", f"--pid={pids['scheduler']}", "--memlock=65536:65536", "--nofile=512:512"), timeout_s=10)
+
+    notes = json.loads(machine.run(("dsv4ctl", "status", "--json"), timeout_s=20).stdout)["rows"][0]["notes"]
+
+    for words in ("max locked memory 65536, and the unit asks for LimitMEMLOCK=infinity", "max open files 512, and"):
+        (note,) = (note for note in notes if words in note)
+        assert f"pid {pids['scheduler']} of {UNIT} live" in note
+    # The others have what they are to have, wherever systemd may raise limits.
+    assert may_raise(machine) == (len(notes) == 2)
+
+
 def may_raise(machine: Machine) -> bool:
     """Whether the machine's systemd may raise limits."""
     status = (machine.root / "proc/1/status").read_text()

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
@@ -81,6 +83,39 @@ def test_a_crash_with_much_memory_is_restarted_at_once_and_leaves_no_core_file(
     assert "the engine was killed by SIGABRT while it served" in journal(machine, "-u", UNIT)
     assert not list((machine.root / "var/cache/dsv4ctl/server").glob("core*"))
     assert processes_of_ours(machine) > 0
+
+
+CRASH = """
+import mmap, os, pathlib, resource, sys
+pathlib.Path(f"/sys/fs/cgroup/{sys.argv[1]}/cgroup.procs").write_text("0")
+resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+# The kernel looks at each page of what was touched once, and writes those that are there: long, and of no size.
+MAP_NORESERVE = 0x4000
+held = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+held[0] = 1
+os.chdir("/run/standin")
+print("up", flush=True)
+os.abort()
+"""
+
+
+def test_a_process_that_writes_its_core_file_is_told_from_one_that_hangs(machine: Machine, behaviour: Behave) -> None:
+    """B54: nothing of the unit goes on before it is written, and nobody would know why."""
+    pattern = (machine.root / "proc/sys/kernel/core_pattern").read_text().strip()
+    if "/" in pattern or "|" in pattern:
+        pytest.skip(f"this kernel sends core files elsewhere: {pattern}")
+    behaviour(PORT, **QUICK)
+    deploy(machine)
+
+    crashing = machine.popen(("python3", "-c", CRASH, f"dsv4.slice/{UNIT}"))
+    assert crashing.stdout is not None
+    assert crashing.stdout.readline() == "up\n", crashing.communicate()
+    shown = machine.run(("dsv4ctl", "status"), timeout_s=20).stdout
+
+    assert f"(python3) of {UNIT} has crashed and writes its core file; nothing goes on before that is done" in shown
+    machine.run(("sh", "-c", f"kill -KILL {shown.partition('note: pid ')[2].split()[0]}"), timeout_s=10)
+    crashing.wait(timeout=30)
+    machine.run(("sh", "-c", "rm -f /run/standin/core*"), timeout_s=10)
 
 
 def alive(machine: Machine, pid: int) -> bool:
