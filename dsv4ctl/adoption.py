@@ -121,7 +121,7 @@ def write_key(host: Host, made: Draft) -> None:
     store.write_atomic(path, f"{made.api_key}\n", mode=0o600)
 
 
-def move(host: Host, mains: Iterable[Main], tell: Tell) -> tuple[Moved, ...]:
+def move(host: Host, mains: Iterable[Main], tell: Tell, *, claim: Claim | None = None) -> tuple[Moved, ...]:
     """Move the trees of main processes into scopes below our slice, those that are in one already excepted.
 
     No process is signalled or started; whoever started them goes on without them.
@@ -131,7 +131,7 @@ def move(host: Host, mains: Iterable[Main], tell: Tell) -> tuple[Moved, ...]:
     chosen = tuple(main for main in mains if not main.scope)
     if stays := [main for main in chosen if main.tree is None]:
         raise Problem(f"cannot move pid {stays[0].process.pid}: {stays[0].stays}", hint="dsv4ctl adopt PORT...")
-    with turn.taken(host, Claim(what="adopt"), tell) as taken:
+    with turn.taken(host, claim or Claim(what="adopt"), tell) as taken:
         return tuple(_moved(tree, some, taken.tell) for tree, some in _by_tree(chosen))
 
 

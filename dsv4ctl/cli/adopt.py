@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import root_option
+from dsv4ctl.cli.options import reason_option, root_option, wait_option
 from dsv4ctl.problems import Problem
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ class Wish:
     out: Path | None
     api_key_file: str
     to_scope: bool
+    reason: str
+    wait_s: float
     yes: bool
     dry_run: bool
     as_json: bool
@@ -43,6 +45,8 @@ class Wish:
     is_flag=True,
     help="Move the living processes into a scope below dsv4.slice; none is restarted.",
 )
+@reason_option
+@wait_option
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--dry-run", "--print", is_flag=True, help="Show it and touch nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON; nothing is done without --yes.")
@@ -68,7 +72,7 @@ def command(numbers: tuple[int, ...], root: Path, **asked: object) -> int:
         _ask(path, write=write, to_scope=wish.to_scope)
     if write:
         _write(host, path, found, with_key=bool(wish.api_key_file))
-    moved = _move(host, found) if wish.to_scope else ()
+    moved = _move(host, found, wish) if wish.to_scope else ()
     return _outcome(found, as_json=wish.as_json, moved=moved, written=str(path) if write else "")
 
 
@@ -139,9 +143,11 @@ def _write(host: "Host", path: Path, found: "Adoption", *, with_key: bool) -> No
         )
 
 
-def _move(host: "Host", found: "Adoption") -> "tuple[Moved, ...]":
+def _move(host: "Host", found: "Adoption", wish: Wish) -> "tuple[Moved, ...]":
     from dsv4ctl import adoption
     from dsv4ctl.cli import live
+    from dsv4ctl.store import Claim
 
+    claim = Claim(what="adopt", reason=wish.reason, wait_s=wish.wait_s)
     with live.teller() as tell:
-        return adoption.move(host, found.mains, tell)
+        return adoption.move(host, found.mains, tell, claim=claim)
