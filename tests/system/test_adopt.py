@@ -1,7 +1,6 @@
 """Engines that somebody started by hand: the config for them, and into our slice without a restart."""
 
 import json
-import sys
 
 import pytest
 
@@ -62,11 +61,11 @@ def test_a_tp4_server_by_hand_is_written_down_moved_and_later_ended_through_its_
     _is_shown_and_planned_for(machine, main_of(machine, 30000))
     assert tell(ours, "dsv4ctl adopt --scope --yes --json | tail -c 300").count("moved") == 1
 
-    deployed = command(machine, "deploy", "--config", "/etc/dsv4ctl/adopted.toml")
+    ended = command(machine, "teardown", "--verify")
 
-    assert deployed.status == Status.OK, deployed
-    assert f"by its unit {SCOPE}" in deployed.stderr
-    assert engines(machine).keys().isdisjoint(before)
+    assert ended.status == Status.OK, ended
+    assert f"by its unit {SCOPE}" in ended.stderr
+    assert (engines(machine), held_bytes(machine)) == ({}, 0)
     assert ours.poll() is None
     assert not list(machine.group.rglob(SCOPE))
 
@@ -83,14 +82,8 @@ def _reads_back_the_same(machine: Machine, typed: str) -> None:
     assert ours is not None
     assert {g for g in by_hand.options if g.name != "--api-key"} - set(ours.options) == set()
     assert ours.get("--model-path") == str(MODEL)
-    assert config.load((machine.root / "etc/dsv4ctl/adopted.toml").read_text(), {}, path="").spec.mode.roles[
-        0
-    ].gpus == (
-        0,
-        1,
-        2,
-        3,
-    )
+    text = (machine.root / "etc/dsv4ctl/adopted.toml").read_text()
+    assert config.load(text, {}, path="").spec.mode.roles[0].gpus == (0, 1, 2, 3)
 
 
 def _is_shown_and_planned_for(machine: Machine, pid: int) -> None:
@@ -102,18 +95,21 @@ def _is_shown_and_planned_for(machine: Machine, pid: int) -> None:
     assert f"by its unit {SCOPE}" in step
 
 
-def test_a_pair_by_hand_of_several_starters_becomes_mode_pd_under_the_pids_it_had(
+def test_a_pair_by_hand_of_several_starters_is_moved_as_it_is_and_a_deploy_takes_its_place(
     machine: Machine, behaviour: Behave
 ) -> None:
+    """B77: its key goes into a file, from which engines, router and probes have it, and into no argument of ours."""
     found = router.find()
     if found is None:
         pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
     for port in (30100, 30200):
         behaviour(port, **QUICK)
-    half = "--disaggregation-transfer-backend nixl --disaggregation-mode"
+    half = f"--api-key {SECRET} --disaggregation-transfer-backend nixl --disaggregation-mode"
     prefill = server_line(30100, on=(0, 1, 2, 3), more=f"{half} prefill --nccl-port 20101")
     decode = server_line(30200, on=(4, 5, 6, 7), more=f"{half} decode --nccl-port 20111")
-    legs = "--pd-disaggregation --prefill http://127.0.0.1:30100 8998 --decode http://127.0.0.1:30200"
+    legs = (
+        f"--pd-disaggregation --prefill http://127.0.0.1:30100 8998 --decode http://127.0.0.1:30200 --api-key {SECRET}"
+    )
     front = f"{router.python(found)} -m sglang_router.launch_router --port 30300 --prometheus-port 29300 {legs}"
     ours = shell(machine, f"{prefill} &\nHOME=/root nohup {front} >/tmp/router.log 2>&1 &")
     uuids = ",".join(gpus.uuid(index) for index in range(4, 8))
@@ -130,7 +126,8 @@ def test_a_pair_by_hand_of_several_starters_becomes_mode_pd_under_the_pids_it_ha
     pids = {port: main_of(machine, port) for port in (30100, 30200, 30300)}
     before = engines(machine)
 
-    done = command(machine, "adopt", "--scope", "--yes", "--out", "/etc/dsv4ctl/adopted.toml")
+    words = ("adopt", "--scope", "--yes", "--out", "/etc/dsv4ctl/adopted.toml", "--api-key-file", "/etc/dsv4ctl/key")
+    done = command(machine, *words)
 
     assert done.status == Status.OK, done
     assert {port: main_of(machine, port) for port in pids} == pids
@@ -145,12 +142,17 @@ def test_a_pair_by_hand_of_several_starters_becomes_mode_pd_under_the_pids_it_ha
     shown = {row["unit"]: row for row in json.loads(command(machine, "status", "--json").stdout)["rows"]}
     assert {row["state"] for row in shown.values()} == {"adopted"}
     assert {row["role"] for row in shown.values()} == {"prefill", "decode", "router"}
-    asked = (sys.executable, "-P", "-m", "dsv4ctl.rehearsal.ask", "30300", "hello")
-    until(lambda: machine.run(asked, timeout_s=60, check=False).status == 0)
 
-    ended = command(machine, "teardown", "--verify")
+    for port in (20102, 20112):
+        behaviour(port, **QUICK)
+    deployed = command(machine, "deploy", "--config", "/etc/dsv4ctl/adopted.toml")
 
-    assert ended.status == Status.OK, ended
-    assert ended.stderr.count("by its unit dsv4-adopted-") == 3
+    assert deployed.status == Status.OK, deployed
+    assert deployed.stderr.count("by its unit dsv4-adopted-") == 3
     assert not list(machine.group.rglob("dsv4-adopted-*"))
-    assert (engines(machine), held_bytes(machine), listening(machine, 30300)) == ({}, 0, False)
+    assert engines(machine).keys().isdisjoint(before)
+    rows = json.loads(command(machine, "status", "--json").stdout)["rows"]
+    assert {(row["state"], row["health"]) for row in rows} == {("active", "ready"), ("active", "2/2 workers")}
+    arguments = machine.run(("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), timeout_s=10).stdout
+    assert SECRET not in arguments + deployed.stdout + deployed.stderr + done.stdout + done.stderr
+    assert SECRET not in machine.run(("journalctl", "--no-pager", "-o", "cat", "-u", "dsv4-*"), timeout_s=20).stdout
