@@ -13,7 +13,7 @@ from dsv4ctl.host import Host
 from dsv4ctl.model import HostView, Role
 from dsv4ctl.planning import Plan, Terms
 from dsv4ctl.problems import Problem, Reverted
-from dsv4ctl.steps import Disable, Step, Stop
+from dsv4ctl.steps import Disable, Step, Stop, started
 from dsv4ctl.telling import Tell, Warns
 
 
@@ -29,8 +29,9 @@ def attempt(host: Host, made: Plan, terms: Terms, tell: Tell) -> Probing:
         proved = probing.prove(host, made.release.instances)
         marking.after(host, made.release.instances, made.memory)
     except Problem as problem:
-        if made.generation.number not in host.store.releases.numbers():
-            raise  # it could not be kept, and so nothing was touched
+        # Not kept is not begun. And what was there before, and serves in its way, is not taken down by a look at it.
+        if made.generation.number not in host.store.releases.numbers() or not started(made.steps):
+            raise
         raise _failed(host, made, (problem, watch), terms, tell) from problem
     _succeeded(host, made, (proved, watch), terms)
     return proved
@@ -39,22 +40,13 @@ def attempt(host: Host, made: Plan, terms: Terms, tell: Tell) -> Probing:
 def _succeeded(host: Host, made: Plan, what: tuple[Probing, Watch], terms: Terms) -> None:
     """Keep the verdict of a change, or the first good one of what was there; forget what is too old."""
     proved, watch = what
-    before = _kept(host, made.generation)
-    if made.steps or before is None or not before.proved:
-        now = host.clock.wall()
-        took_s = round(host.clock.now() - watch.began, 2)
-        _judge(
-            host,
-            made.generation,
-            Verdict(
-                outcome=Outcome.PROVED,
-                at=now,
-                took_s=took_s,
-                serves=serves(made.generation),
-                proof=proved,
-                phases=watch.phases(),
-            ),
-        )
+    before = _before(host, made)
+    if made.steps or before is None or before.proved_at is None:
+        verdict = replace(_verdict(host, Outcome.PROVED, watch), serves=serves(made.generation), proof=proved)
+        try:
+            _judge(host, made, verdict)
+        except Problem as problem:
+            raise problem.extended(serves(made.generation)) from problem
     kept = host.store.releases.all()
     here = next((one for one in kept if one.number == made.generation.number), None)
     host.store.releases.forget(generations.forgotten(kept, here, terms.keep))
@@ -63,23 +55,16 @@ def _succeeded(host: Host, made: Plan, what: tuple[Probing, Watch], terms: Terms
 def _failed(host: Host, made: Plan, what: tuple[Problem, Watch], terms: Terms, tell: Tell) -> Problem:
     """Keep what was seen, then go back, or leave nothing that a reboot would start again."""
     problem, watch = what
-    verdict = Verdict(
-        outcome=Outcome.FAILED,
-        at=host.clock.wall(),
-        took_s=round(host.clock.now() - watch.began, 2),
-        words=str(problem),
-        phases=watch.phases(),
-    )
+    verdict = replace(_verdict(host, Outcome.FAILED, watch), words=str(problem))
     # A full disk may be the very cause: what cannot be written must not keep the host from serving again.
     with suppress(Problem):
-        _judge(host, made.generation, verdict)
-        host.store.releases.testify(
-            made.generation.number, evidence.gather(host, made.release.instances, watch, problem)
-        )
+        _judge(host, made, verdict)
+        seen = evidence.gather(host, made.release.instances, watch, problem)
+        host.store.releases.testify(made.generation.number, seen)
     good = generations.returns_to(made.generation, host.store.releases.all()) if terms.revert else None
     end = _return(host, made, (problem, good), tell) if good else _leave(host, made, problem, terms)
     with suppress(Problem):
-        _judge(host, made.generation, replace(verdict, serves=str(end).splitlines()[-1]))
+        _judge(host, made, replace(verdict, serves=str(end).splitlines()[-1]))
     return end
 
 
@@ -101,14 +86,18 @@ def _return(host: Host, made: Plan, what: tuple[Problem, Kept], tell: Tell) -> P
 
 def _leave(host: Host, made: Plan, problem: Problem, terms: Terms) -> Problem:
     """Nothing to go back to: what failed is down, and is not started at the next boot."""
-    view = observe.host(host, made.release)
-    execute.carry_out(host, tuple(_downs(made, view, stop=terms.revert)), lambda _: None)
-    return problem.extended(_history(made), _stands(observe.host(host, made.release)))
+    also = []
+    try:
+        view = observe.host(host, made.release)
+        execute.carry_out(host, tuple(_downs(made, view, stop=terms.revert)), lambda _: None)
+    except Problem as second:
+        also.append(str(second))
+    return problem.extended(*also, _history(made), _stands(observe.host(host, made.release)))
 
 
 def _downs(made: Plan, view: HostView, *, stop: bool) -> Iterable[Step]:
     why = f"release {made.generation.number} failed, and there is none to go back to"
-    for one in made.release.instances:
+    for one in started(made.steps):
         unit = view.units.get(one.unit)
         if unit is None:
             continue
@@ -137,12 +126,17 @@ def _history(made: Plan) -> str:
     return f"release {made.generation.number} failed; what was seen of it: dsv4ctl history {made.generation.number}"
 
 
-def _kept(host: Host, generation: Generation) -> Kept | None:
+def _verdict(host: Host, outcome: Outcome, watch: Watch) -> Verdict:
+    took_s = round(host.clock.now() - watch.began, 2)
+    return Verdict(outcome=outcome, at=host.clock.wall(), took_s=took_s, phases=watch.phases())
+
+
+def _before(host: Host, made: Plan) -> Verdict | None:
+    """The verdict of an earlier attempt at the same release."""
     with suppress(Problem):
-        return host.store.releases.read(generation.number)
+        return host.store.releases.read(made.generation.number).verdict
     return None
 
 
-def _judge(host: Host, generation: Generation, verdict: Verdict) -> None:
-    before = _kept(host, generation)
-    host.store.releases.judge(generation.number, generations.after(before.verdict if before else None, verdict))
+def _judge(host: Host, made: Plan, verdict: Verdict) -> None:
+    host.store.releases.judge(made.generation.number, generations.after(_before(host, made), verdict))

@@ -1,6 +1,7 @@
 """Numbered releases on the real systemd: what a bad one leaves, what serves after it, and the way back by hand."""
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from dsv4ctl.child import Done
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
-from tests.system.deploying import PORT, QUICK, deploy, processes_of_ours, prop
+from tests.system.deploying import PORT, QUICK, deploy, processes_of_ours, prop, until
 
 # The stand-in behaves by its port, so that a release on this one is bad and the one before it is not.
 BAD_PORT = 30009
@@ -104,6 +105,35 @@ def test_a_rollback_is_a_deploy_of_what_was_kept_under_a_number_of_its_own(machi
     assert "--context-length 131072" in differs
     assert run(machine, "diff", "1").stdout == "no difference\n"
     assert "proved:   dsv4-server.service served DeepSeek-V4-Flash" in run(machine, "history", "3").stdout
+
+
+@pytest.mark.parametrize("turn", range(int(os.environ.get("DSV4CTL_DEPLOYS_AT_ONCE", "1"))))
+def test_of_two_deploys_at_once_one_works_and_the_other_says_who_is_at_it(
+    machine: Machine, behaviour: Behave, turn: int
+) -> None:
+    behaviour(PORT, **QUICK)
+    both = [
+        machine.popen(("dsv4ctl", "deploy", "--port", str(PORT), "--reason", f"{turn} {name}")) for name in ("a", "b")
+    ]
+    said = [one.communicate(timeout=120)[1] for one in both]
+
+    assert sorted(one.returncode for one in both) == [Status.OK, Status.BUSY]
+    first = next(n for n, one in enumerate(both) if one.returncode == Status.OK)
+    assert f"holds the lock for deploy ({turn} {'ab'[first]}) since" in said[1 - first]
+    assert kept(machine, 1)["reason"] == f"{turn} {'ab'[first]}"
+
+
+def test_who_waits_deploys_when_the_other_is_through(machine: Machine, behaviour: Behave) -> None:
+    behaviour(PORT, **QUICK)
+    first = machine.popen(("dsv4ctl", "deploy", "--port", str(PORT), "--reason", "first"))
+    until((machine.root / "run/dsv4ctl/lock").exists, lambda: "nobody takes the lock")
+
+    second = run(machine, "deploy", "--port", str(PORT), "--context-length", "128k", "--wait")
+
+    assert first.wait(timeout=60) == Status.OK
+    assert second.status == Status.OK, second.stderr
+    assert "waiting: root on " in second.stderr
+    assert second.stdout.splitlines()[-1] == f"release 2 serves on port {PORT}"
 
 
 def test_the_audit_trail_tells_who_did_what_and_what_came_of_it(machine: Machine, served: Done) -> None:

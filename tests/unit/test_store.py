@@ -344,6 +344,48 @@ def test_who_waits_for_so_long_and_no_longer_is_told_who_still_holds_it(kept: St
     assert 30 <= kept.clock.now() < 31
 
 
+RACES = """
+import sys, time
+from pathlib import Path
+from dsv4ctl.clock import RealClock
+from dsv4ctl.problems import Busy
+from dsv4ctl.store import Claim, Paths, Store
+root, me, other, rounds = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+def wait_for(name):
+    while not (root / name).exists():
+        time.sleep(0.001)
+for turn in range(rounds):
+    (root / f"{turn}-{me}-ready").touch()
+    wait_for(f"{turn}-{other}-ready")
+    try:
+        with Store(Paths(root), RealClock()).lock(Claim(what=me)):
+            print(turn, "works", flush=True)
+            wait_for(f"{turn}-{other}-told")
+    except Busy as busy:
+        print(turn, busy, flush=True)
+        (root / f"{turn}-{me}-told").touch()
+    (root / f"{turn}-{me}-over").touch()
+    wait_for(f"{turn}-{other}-over")
+"""
+
+
+def test_of_two_at_once_one_works_and_the_other_says_who_is_at_it_fifty_times(tmp_path: Path) -> None:
+    names = ("left", "right")
+    racers = {
+        me: subprocess.Popen(
+            [sys.executable, "-c", RACES, tmp_path, me, other, "50"], stdout=subprocess.PIPE, text=True
+        )
+        for me, other in (names, names[::-1])
+    }
+    said = {me: racer.communicate(timeout=120)[0].splitlines() for me, racer in racers.items()}
+
+    for left, right in zip(said["left"], said["right"], strict=True):
+        working, told = ("left", right) if left.endswith("works") else ("right", left)
+        assert f"holds the lock for {working} since" in told
+        assert f"(pid {racers[working].pid}: " in told
+    assert len(said["left"]) == 50
+
+
 def test_secrets_of_a_command_line_stand_in_no_lock(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["dsv4ctl", "deploy", "--hf-token", "hf_secret"])
 
