@@ -3,9 +3,11 @@
 Knows the form of safetensors files: eight bytes of length, then a JSON header that says where each tensor lies.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +45,15 @@ def read(folder: Path) -> Checkpoint | None:
     counted = _by_tensors(_files(folder, index), last)
     # A file whose download has not ended, or one that holds no weights, tells less than the index.
     return weights.of_files(config, counted) if counted.total_bytes >= said.total_bytes / 2 else found
+
+
+def stamp(folder: Path) -> str:
+    """What tells a checkpoint from another that took its place: a digest of its config and index; '' without any."""
+    found = hashlib.sha256()
+    for name in ("config.json", "model.safetensors.index.json"):
+        with suppress(OSError):
+            found.update((folder / name).read_bytes())
+    return "" if found.digest() == hashlib.sha256().digest() else found.hexdigest()[:12]
 
 
 def _by_index(folder: Path, index: Mapping[str, object], layers: int) -> Contents:

@@ -69,9 +69,9 @@ class Teardown:
 
 def prepare(host: Host, aim: Aim) -> Clearing:
     """Look at the host and plan the teardown; changes nothing. Raises Problem for a mode, GPU or pid that is none."""
-    here = installed.instances(host)
-    chosen = _chosen(host, here, aim)
-    view = _narrowed(observe.host(host, None), chosen) if aim.is_narrow else observe.host(host, None)
+    view = observe.host(host, None)
+    chosen = _chosen(host, (*installed.instances(host), *installed.former(host, view.running)), aim)
+    view = _narrowed(view, chosen) if aim.is_narrow else view
     taken_over = () if aim.is_narrow else adopted.scopes()
     reads_gpus = aim.gpus or aim.strays or taken_over or any(i.gpus for i in chosen)
     seen = gpus.read() if reads_gpus else GpuView()

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dsv4ctl import blame, census, gpus, procs, shm, sockets
-from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect
+from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect, Verdict, words
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame.gpus import Proofs
 from dsv4ctl.free import Found
 from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Process
-from dsv4ctl.problems import Problem
+from dsv4ctl.problems import ForeignHolder, Problem
 
 # How often a look is repeated that the host changed under.
 LOOKS = 20
@@ -42,7 +42,8 @@ def look(wanted: Wanted, view: GpuView | None = None) -> Found:
     """Look at the host and judge. `view`: the GPUs as they were read just now, else they are read when wanted.
 
     A holder that ended while it was looked at may have handed on what it holds, so then it is looked again.
-    Raises Problem for an --evict that names nobody, and what the rim raises.
+    Raises Problem for an --evict that names nobody, ForeignHolder for one that names whom nobody may end, and what the
+    rim raises.
     """
     seen = view if view is not None else _read(wanted)
     for number in range(LOOKS):
@@ -52,7 +53,21 @@ def look(wanted: Wanted, view: GpuView | None = None) -> Found:
         hidden = number >= LOOKS_FOR_NOBODY and all(suspect.process is None for suspect in stale)
         if found.blame.trees or not stale or hidden:
             break
+    _refuse_spared(wanted.evict, found)
     return found
+
+
+def _refuse_spared(evict: tuple[int, ...], found: Found) -> None:
+    """Whoever is named and stays all the same is told, not left out."""
+    for suspect in found.blame.suspects:
+        if suspect.process is None or suspect.process.pid not in evict:
+            continue
+        who = words.who(suspect.process)
+        if suspect.verdict is Verdict.PROTECTED:
+            raise ForeignHolder(f"cannot evict {who}: {'; '.join(suspect.signs)}", hint=words.advice(suspect))
+        if suspect.verdict is Verdict.OURS:
+            hint = "dsv4ctl teardown   stops it with its unit; a deploy stops what is in its way by itself"
+            raise ForeignHolder(f"cannot evict {who}: {'; '.join(suspect.signs)}", hint=hint)
 
 
 def _look(wanted: Wanted, seen: GpuView) -> Found:

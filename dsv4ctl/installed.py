@@ -4,14 +4,14 @@ Read from the files that systemd reads, so that it is the truth even where the k
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dsv4ctl import generations, record, unitfile
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.model import Instance, Role, RunState, Unit
-from dsv4ctl.names import INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER
+from dsv4ctl.names import INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER, instance_of
 from dsv4ctl.problems import Problem
 from dsv4ctl.unitfile import Settings
 
@@ -25,6 +25,17 @@ def instances(host: Host) -> tuple[Instance, ...]:
     """
     found = (one for one in _described(host).values() if isinstance(one, Instance))
     return tuple(sorted(found, key=lambda one: (tuple(Role).index(one.role), one.name)))
+
+
+def former(host: Host, running: Mapping[str, str]) -> tuple[Instance, ...]:
+    """What still runs in our units for another instance than the one that is installed now: a deploy was cut short.
+
+    `running`: unit -> digest of what runs in it. One whose file is gone is left out.
+    """
+    now = {one.unit: one.digest for one in instances(host)}
+    other = ((unit, digest) for unit, digest in running.items() if digest and now.get(unit) != digest)
+    found = (_record(host.paths.instances / f"{instance_of(unit)}-{digest}.json") for unit, digest in other)
+    return tuple(one for one in found if isinstance(one, Instance))
 
 
 def chosen(host: Host, roles: Iterable[str]) -> tuple[Instance, ...]:
@@ -62,7 +73,10 @@ def _instance(host: Host, unit: str) -> Instance | str:
     match = _INSTANCE_FILE.search(_text(host.paths.units / unit) or "")
     if match is None:
         return f"{host.paths.units / unit} names no file of ours"
-    path = host.paths.under(match.group())
+    return _record(host.paths.under(match.group()))
+
+
+def _record(path: Path) -> Instance | str:
     try:
         return record.load_instance(path.read_text(), ())
     except (OSError, UnicodeDecodeError, Problem) as error:

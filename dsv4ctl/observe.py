@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import dsv4ctl
-from dsv4ctl import builds, discover, gpus, installed, procs, resources, sockets, systemd, topology
+from dsv4ctl import builds, checkpoint, discover, gpus, installed, procs, resources, sockets, systemd, topology
 from dsv4ctl.child import run
 from dsv4ctl.host import Host
 from dsv4ctl.model import (
@@ -55,6 +55,7 @@ def machine(host: Host, spec: HostSpec) -> Machine:
         gpus=view,
         numa=topology.read(gpu.pci_address for gpu in view.gpus),
         engine=engine(host, spec),
+        model_stamp=checkpoint.stamp(Path(spec.engine.model or "/")),
         router=_router(host, spec) if behind_router else None,
         parts=builds.parts_of(spec) if behind_router else EngineParts(),
         ephemeral_ports=sockets.ephemeral_range(),

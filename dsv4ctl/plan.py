@@ -69,6 +69,7 @@ def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[P
     wanting = due.of(release, view)
     ours = {u.name for u in _our_services(view) if u.active not in DOWN}
     return (
+        *_masked(release, view),
         *(
             _taken(one.instance, job, view.ports[port], found)
             for one in wanting
@@ -78,6 +79,16 @@ def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[P
         *free.unfit(to_start(release, view), found.gpus),
         *free.on_gpus(found),
     )
+
+
+def _masked(release: Release, view: HostView) -> Iterator[Problem]:
+    """Somebody has said that a unit shall not run; to write its file anew would undo that without a word."""
+    for name in (*(one.unit for one in release.instances), TARGET):
+        unit = view.units.get(name)
+        if unit is not None and unit.load is LoadState.MASKED:
+            yield Problem(
+                f"cannot deploy {name}: it is masked, so that nobody starts it", hint=f"systemctl unmask {name}"
+            )
 
 
 def teardown(view: HostView, *, purge: bool) -> tuple[Step, ...]:

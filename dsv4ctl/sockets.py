@@ -17,6 +17,7 @@ SS_TIMEOUT_S = 10
 
 # Every address of this machine; "" and "*" as servers and `ss` write it.
 WILDCARDS = frozenset({"", "*", "0.0.0.0", "::"})  # noqa: S104 -- compared with, not bound
+LOOPBACKS = ("127.0.0.1", "::1")
 
 # A cgroup that tells nothing of the owner: everybody's, or systemd's own, which makes sockets for others to inherit.
 TELLS_NOTHING = frozenset({"", "/", "/init.scope"})
@@ -163,7 +164,7 @@ def _owners(inodes: Iterable[int], pids: Iterable[int]) -> dict[int, tuple[int, 
 def _blocked(host: str, port: int, found: tuple[Holder, ...]) -> str:
     if taken := [how for holder in found if (how := in_the_way(host, holder))]:
         return "; ".join(taken)
-    return next((why for address in _addresses(host) if (why := _refused(address, port))), "")
+    return next((why for address in _addresses(host) if (why := _refused(address, port, host))), "")
 
 
 def in_the_way(host: str, holder: Holder) -> str:
@@ -176,7 +177,7 @@ def in_the_way(host: str, holder: Holder) -> str:
     if address in WILDCARDS and (dual or (":" in address) == (":" in mine)):
         return f"{words(holder)} listens on every address"
     # `localhost` is ::1 before it is 127.0.0.1, so clients of one family would reach another program than the others.
-    if {mine, address} == {"127.0.0.1", "::1"} or (mine in {"127.0.0.1", "::1"} and address in WILDCARDS):
+    if {mine, address} == {*LOOPBACKS} or (mine in LOOPBACKS and address in WILDCARDS):
         return f"{words(holder)} listens where `localhost` leads to as well: some clients would reach it instead"
     return ""
 
@@ -190,26 +191,35 @@ def _plain(address: str) -> str:
 
 
 def _addresses(host: str) -> tuple[str, ...]:
-    """What to bind to know whether a server on `host` could: for a wildcard both families, whichever it names."""
+    """What to bind to know whether a server on `host` could: for a wildcard both families, whichever it names.
+
+    And for one loopback both, as for `in_the_way`: `localhost` leads to either.
+    """
     if host in WILDCARDS:
         return ("0.0.0.0", "::")  # noqa: S104 -- bound for an instant, never listened on
-    return ("127.0.0.1" if host == "localhost" else _plain(host),)
+    mine = "127.0.0.1" if host == "localhost" else _plain(host)
+    return tuple(dict.fromkeys((mine, *LOOPBACKS))) if mine in LOOPBACKS else (mine,)
 
 
-def _refused(address: str, port: int) -> str:
+def _refused(address: str, port: int, host: str) -> str:
     """Why the kernel refuses a bind, in words; '' when it does not, or only for one without SO_REUSEADDR."""
     failed = _bind(address, port, reuse=False)
+    # What `host` does not name itself is not bound by the server: only who could come to listen there is in its way.
+    is_extra = address == "::" or address != _plain(host)
     if failed == errno.EADDRINUSE:
-        return _in_use(address, port)
-    if not failed or (failed in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL} and address == "::"):
+        return _in_use(address, port, is_bound=host in WILDCARDS or not is_extra)
+    if not failed or (failed in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL} and is_extra):
         return ""  # a host without IPv6 has no such port to be taken
     if failed == errno.EADDRNOTAVAIL:
         return f"{address} is no address of this host"
     return f"cannot bind {_shown_at(address, port)}: {os.strerror(failed).lower()}"
 
 
-def _in_use(address: str, port: int) -> str:
-    """Nobody was seen listening, yet the bind was refused: by what the port is taken; '' when that will not matter."""
+def _in_use(address: str, port: int, *, is_bound: bool) -> str:
+    """Nobody was seen listening, yet the bind was refused: by what the port is taken; '' when that will not matter.
+
+    `is_bound`: the server binds that address.
+    """
     seen = [found for found in parse_sockets(_ss("-tanHe", port)) if _at(address, found.listener)]
     if appeared := _held(found.listener for found in seen if found.state == "LISTEN"):
         return "; ".join(f"{words(holder)} listens on it" for holder in appeared)
@@ -221,7 +231,7 @@ def _in_use(address: str, port: int) -> str:
     if bound or not seen:
         return _bound_words(bound)
     # What is left of old connections does not mind a server that sets SO_REUSEADDR, unless the one before it had not.
-    return _connected_words(port, seen) if _bind(address, port, reuse=True) else ""
+    return _connected_words(port, seen) if is_bound and _bind(address, port, reuse=True) else ""
 
 
 def _at(address: str, listener: Listener) -> bool:

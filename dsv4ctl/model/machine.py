@@ -93,7 +93,8 @@ class EngineParts:
 class Machine:
     """The facts of this host that a release depends on. `reserved_ports`: taken out of the ephemeral ones by sysctl.
 
-    `router` and `parts` are looked for only where the mode needs them.
+    `router` and `parts` are looked for only where the mode needs them. `model_stamp` tells one model from another that
+    took its place at the same path.
     """
 
     systemd_version: int
@@ -103,6 +104,7 @@ class Machine:
     reserved_ports: frozenset[int] = frozenset()
     supervisor: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
+    model_stamp: str = ""
     router: EngineBuild | None = None
     parts: EngineParts = field(default_factory=EngineParts)
     numa: Numa = field(default_factory=Numa)

@@ -118,12 +118,19 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, places: tuple[Plac
         peers=_peers(spec, one, others),
         together=transfer.together(spec.transfer.backend, machine.engine.version) if _is_front(one, others) else "",
     )
-    # Another build at the same path is another engine, although not a word of its unit differs.
-    build = (machine.engine.version, machine.engine.stamp)
-    digest = _digest(*build, *(file.text for file in _instance_files(spec, machine, texts, (draft,))))
+    digest = _digest(
+        *_builds(machine, one.role), *(file.text for file in _instance_files(spec, machine, texts, (draft,)))
+    )
     stamped = {"DSV4CTL_RELEASE": digest, "DSV4CTL_INSTANCE": one.name}
     environment = tuple(sorted({**dict(draft.environment), **stamped}.items()))
     return replace(draft, digest=digest, environment=environment)
+
+
+def _builds(machine: Machine, role: Role) -> tuple[str, ...]:
+    """Another build, or another model, at the same path is another engine, although not a word of its unit differs."""
+    if role is Role.ROUTER and machine.router is not None:
+        return (machine.router.version, machine.router.stamp)
+    return (machine.engine.version, machine.engine.stamp, *((machine.model_stamp,) if machine.model_stamp else ()))
 
 
 def _peers(spec: HostSpec, one: Place, others: Iterable[Place]) -> tuple[Peer, ...]:
