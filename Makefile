@@ -10,7 +10,7 @@ REAL := $(or $(DSV4CTL_REAL),$(CURDIR)/build/real)
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
-try: $(INSTALLED) ## rehearse the whole job in a private systemd: as root, without GPU or engine, in under a minute
+try: $(INSTALLED) build/router/.ready ## rehearse the whole job in a private systemd: as root, without GPU or engine, in 90 seconds
 	@.venv/bin/dsv4ctl rehearse
 
 test: .venv/.dev build/router/.ready ## run all tests but those against a real GPU or a real engine

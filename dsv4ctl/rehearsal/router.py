@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 STAMP = ".ready"
+MISSING = "no sglang-router here; `.ci/prepare router` makes one in a checkout, and $DSV4CTL_ROUTER names another"
 
 
 def find() -> Path | None:

@@ -8,6 +8,7 @@ from dsv4ctl.rehearsal.private import Machine
 
 ENGINE = Path("/opt/sglang")
 MODEL = Path("/models/DeepSeek-V4-Flash")
+CONFIG_FILE = "/etc/dsv4ctl/config.toml"
 CONFIG = f"""\
 # The stand-in engine and model of the rehearsal; everything else is built in: dsv4ctl config show
 [engine]
@@ -32,4 +33,4 @@ def install(machine: Machine) -> None:
     gpus.install(machine)
     machine.run((sys.executable, "-P", "-c", FURNISH), timeout_s=30)
     machine.write("/usr/local/cuda/bin/nvcc", NVCC, mode=0o755)
-    machine.write("/etc/dsv4ctl/config.toml", CONFIG)
+    machine.write(CONFIG_FILE, CONFIG)

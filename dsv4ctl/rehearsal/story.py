@@ -3,13 +3,16 @@
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from dsv4ctl import procs
+from dsv4ctl import modes, procs
 from dsv4ctl.clock import Clock, RealClock
+from dsv4ctl.model import Role
 from dsv4ctl.problems import CannotRun, LeftOver, NotReady
-from dsv4ctl.rehearsal import machine
+from dsv4ctl.rehearsal import machine, router, standins
 from dsv4ctl.rehearsal.private import Machine
 
 Say = Callable[[str], None]
@@ -17,6 +20,11 @@ Say = Callable[[str], None]
 # A real load takes minutes; this is long enough to see its phases.
 LOAD_S = 4
 QUESTION = "What is the capital of France?"
+PAIR = "pd"
+# What a mode with a router is switched to, and what is rehearsed where there is no router.
+ALONE = "single-tp4"
+# The unit that `systemctl status` is shown of.
+SHOWN = {Role.DECODE: "dsv4-decode", Role.ROUTER: "dsv4-router", Role.SERVER: "dsv4-server"}
 
 # Processes that a machine has by itself: systemd, its journal and its bus.
 OWN = ("init.scope", "systemd-journald.service", "dbus.service")
@@ -41,18 +49,21 @@ class Timeline:
 
 
 def rehearse(say: Say, *, mode: str, port: int) -> None:
-    """Deploy, look, chat, tear down and prove that nothing is left. Raises Problem at the first step that fails."""
+    """Deploy, look, chat, tear down and prove that nothing is left; a mode with a router is switched to one without.
+
+    Raises Problem at the first step that fails.
+    """
     _end_tidily()
+    found = router.find()
+    mode = _told(say, mode, found)
     time = _timeline(say)
     time.step("boot a private systemd with eight stand-in GPUs and a stand-in engine")
-    with machine.boot() as private:
+    with _booted(found) as private:
         time.show([_described(private)])
-        private.write(f"/run/standin/{port}.json", json.dumps({"load_s": LOAD_S}))
-        _command(private, time, "dsv4ctl", "deploy", "--mode", mode, "--port", str(port))
-        _command(private, time, "dsv4ctl", "status")
-        time.step(f'a chat completion through port {port}: "{QUESTION}"')
-        time.show(_chat(private, port))
-        _command(private, time, "systemctl", "status", "dsv4-server", "--no-pager", "--lines=5")
+        private.write("/run/standin/all.json", json.dumps({"load_s": LOAD_S}))
+        _serve(private, time, mode, port)
+        if Role.ROUTER in _roles(mode):
+            _serve(private, time, ALONE, port)
         _command(private, time, "dsv4ctl", "teardown", "--verify")
         time.step("what is left in the private machine?")
         time.show(prove_nothing_left(private))
@@ -63,10 +74,50 @@ def rehearse(say: Say, *, mode: str, port: int) -> None:
 def shell(say: Say) -> int:
     """Boot a private machine and give the terminal to a shell in it; returns the shell's exit status."""
     _end_tidily()
-    with machine.boot() as private:
+    found = router.find()
+    mode = _told(say, PAIR, found)
+    with _booted(found) as private:
         say(f"{_described(private)}\n\nNothing typed here reaches the host; leaving the shell ends it all. Try:\n")
-        say("  dsv4ctl deploy --mode single-tp4 --port 30001\n  dsv4ctl status\n  dsv4ctl teardown --verify\n")
+        say(f"  dsv4ctl deploy --mode {mode} --port 30001\n  dsv4ctl status\n  dsv4ctl teardown --verify\n")
         return private.shell()
+
+
+def possible(mode: str, found: Path | None) -> tuple[str, str]:
+    """The mode, or one without a router where none was found; and why in a sentence, '' where it is the mode."""
+    if found is not None or Role.ROUTER not in _roles(mode):
+        return mode, ""
+    return ALONE, f"cannot rehearse mode {mode}, so this is {ALONE}: {router.MISSING}"
+
+
+def _told(say: Say, mode: str, found: Path | None) -> str:
+    mode, why = possible(mode, found)
+    if why:
+        say(why)
+    return mode
+
+
+def _roles(mode: str) -> frozenset[Role]:
+    return frozenset(shape.role for shape in modes.BUILT_IN[mode].roles)
+
+
+@contextmanager
+def _booted(found: Path | None) -> Iterator[Machine]:
+    with machine.boot(extra=(found,) if found else ()) as private:
+        private.write(standins.CONFIG_FILE, standins.CONFIG + (router.config(found) if found else ""))
+        yield private
+
+
+def _serve(private: Machine, time: Timeline, mode: str, port: int) -> None:
+    """Deploy a mode, look at it as an operator does, and chat with it."""
+    _command(private, time, "dsv4ctl", "deploy", "--mode", mode, "--port", str(port))
+    roles = _roles(mode)
+    if Role.PREFILL in roles:
+        _command(private, time, "dsv4ctl", "probe")
+    _command(private, time, "dsv4ctl", "status")
+    unit = next(unit for role, unit in SHOWN.items() if role in roles)
+    _command(private, time, "systemctl", "status", unit, "--no-pager", "--lines=3")
+    time.step(f'a chat completion through port {port}: "{QUESTION}"')
+    time.show(_chat(private, port))
 
 
 def prove_nothing_left(private: Machine) -> list[str]:

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dsv4ctl.rehearsal import router
+import pytest
+
+from dsv4ctl.rehearsal import router, story
 
 ASK = "from dsv4ctl.rehearsal import router; print(router.find())"
 
@@ -25,3 +27,15 @@ def test_the_router_that_is_named_is_taken_whatever_is_prepared(tmp_path: Path) 
 def test_a_prepared_router_counts_only_when_it_is_whole() -> None:
     built = Path(router.__file__).parents[2] / "build/router"
     assert _found() == (str(built) if (built / router.STAMP).exists() else "None")
+
+
+@pytest.mark.parametrize("mode", ["pd", "dual-tp4"])
+def test_a_mode_that_needs_the_router_is_rehearsed_only_with_it_and_one_sentence_says_so(mode: str) -> None:
+    assert story.possible(mode, Path("/opt/router")) == (mode, "")
+    instead, why = story.possible(mode, None)
+    assert instead == "single-tp4"
+    assert why.startswith(f"cannot rehearse mode {mode}, so this is single-tp4: no sglang-router here")
+
+
+def test_a_mode_without_a_router_needs_none() -> None:
+    assert story.possible("single-tp8", None) == ("single-tp8", "")
