@@ -1,6 +1,7 @@
 """One main process as the kernel, the driver and its own sockets show it. Changes nothing."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dsv4ctl import census, probe, procs, sockets
@@ -8,7 +9,7 @@ from dsv4ctl.byhand import asked
 from dsv4ctl.byhand.asked import Asked
 from dsv4ctl.byhand.main import Main
 from dsv4ctl.discover import checkpoints, engines, servers
-from dsv4ctl.engine import readback
+from dsv4ctl.engine import configfile, readback
 from dsv4ctl.engine.readback import ROUTER_DEFAULTS, Launch, Program
 from dsv4ctl.free import Found
 from dsv4ctl.model import GpuView, Listener
@@ -21,6 +22,7 @@ def sight(pid: int, found: Found) -> Main | None:
     launch, process = readback.launch(procs.arguments(pid)), procs.read(pid)
     if launch is None or process is None:
         return None
+    launch = _with_config_file(pid, launch)
     # A title overwrites the environment as well.
     environment = {} if launch.wiped else procs.environment(pid)
     if launch.program is Program.ROUTER:
@@ -50,6 +52,19 @@ def sight(pid: int, found: Found) -> Main | None:
         gpus_by=by,
         cpus=census.allowed_cpus(pid),
     )
+
+
+def _with_config_file(pid: int, launch: Launch) -> Launch:
+    """The same with the options of the file that --config names; a file that cannot be read stays an option."""
+    if not (name := launch.get("--config")):
+        return launch
+    try:
+        options = configfile.parse((Path(census.working_folder(pid) or "/") / name).read_text())
+    except (OSError, ValueError):
+        return launch
+    # What stands on the command line wins, and the last one counts.
+    rest = tuple(given for given in launch.options if given.name != "--config")
+    return replace(launch, options=(*options, *rest))
 
 
 def _python(pid: int, launch: Launch, environment: Mapping[str, str]) -> str:

@@ -138,7 +138,7 @@ def _options(words: tuple[str, ...], names: frozenset[str]) -> Iterator[Given]:
         if values or not is_first:
             yield from _given(name, values)
         spelled, equals, value = word.partition("=")
-        name, values, is_first = _whole(spelled, names), [value] if equals else [], False
+        name, values, is_first = whole(spelled, names), [value] if equals else [], False
     if values or not is_first:
         yield from _given(name, values)
 
@@ -152,8 +152,12 @@ def _given(name: str, values: list[str]) -> Iterator[Given]:
     yield Given(name, tuple(values))
 
 
-def _whole(spelled: str, names: frozenset[str]) -> str:
-    """An option in today's spelling: argparse takes every unambiguous beginning for the option."""
+def whole(spelled: str, known: frozenset[str] = frozenset()) -> str:
+    """An option in today's spelling: argparse takes every unambiguous beginning for the option.
+
+    `known`: the options that there are; without any those that a configuration can set.
+    """
+    names = known or frozenset(sglang.managed_options())
     name = spelled.replace("_", "-") if spelled.startswith("--") else spelled
     if name not in names:
         longer = [known for known in names if name.startswith("--") and known.startswith(name)]
