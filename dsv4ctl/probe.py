@@ -70,6 +70,11 @@ def post(url: str, payload: Mapping[str, object], key: str = "", *, timeout_s: f
     return _ask("POST", url, json.dumps(payload).encode(), key, timeout_s)
 
 
+def delete(url: str, key: str = "", *, timeout_s: float) -> Answer:
+    """DELETE; otherwise like `get`."""
+    return _ask("DELETE", url, None, key, timeout_s)
+
+
 def _ask(method: str, url: str, payload: bytes | None, key: str, timeout_s: float) -> Answer:
     began = time.monotonic()
     try:

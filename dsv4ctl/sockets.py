@@ -91,6 +91,11 @@ def holders_on(ports: Iterable[int], others: Iterable[int] = ()) -> tuple[Holder
     )
 
 
+def connections(port: int) -> int:
+    """How many connections with clients a server on this port has. Raises MissingProgram without `ss`."""
+    return sum(found.state == "ESTAB" for found in parse_sockets(_ss("-tnHe", port)))
+
+
 def view(host: str, port: int) -> PortView:
     """A port as found, for a server that shall bind `host`. Binds it for an instant: see `blocked`."""
     found = holders(port)

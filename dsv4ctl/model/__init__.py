@@ -15,6 +15,7 @@ from dsv4ctl.model.machine import EngineBuild, EngineParts, Gpu, GpuProcess, Gpu
 from dsv4ctl.model.release import Binding, Instance, Peer, Release, RenderedFile
 from dsv4ctl.model.seen import (
     ActiveState,
+    Ask,
     Capacity,
     Family,
     Holder,
@@ -32,6 +33,7 @@ from dsv4ctl.model.seen import (
 
 __all__ = [
     "ActiveState",
+    "Ask",
     "Binding",
     "Capacity",
     "EngineBuild",

@@ -161,10 +161,22 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A router's supervisor asks that of another unit to end its engine and be started again by systemd. It is meant by
+    pid and start time: whoever comes after it is not asked."""
+
+    unit: str
+    pid: int
+    start_ticks: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """What a supervisor last said of its instance (/run/dsv4ctl/NAME/state.json). Times are seconds since the epoch.
 
-    `pid` and `start_ticks` name the supervisor: the file outlives it, and its pid may belong to another process.
+    `pid` and `start_ticks` name the supervisor: the file outlives it, and its pid may belong to another process. Of a
+    router alone: `without`, the names of its workers that it sends nothing to, and `asks`.
     """
 
     name: str
@@ -182,6 +194,8 @@ class RunState:
     capacity: Capacity | None = None
     exit: int | None = None
     advice: str = ""
+    without: tuple[str, ...] = ()
+    asks: Ask | None = None
 
 
 class SuperviseExit(IntEnum):
@@ -199,6 +213,7 @@ class SuperviseExit(IntEnum):
     UNHEALTHY = 15
     LEFT_OVER = 16
     PEER = 17
+    ASKED = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,16 @@ import signal
 from dataclasses import replace
 from functools import partial
 
-from dsv4ctl import health, probe, procs, threads
-from dsv4ctl.model import Identity, Phase, RunState, SuperviseExit
+from dsv4ctl import health, probe, procs, sockets, threads
+from dsv4ctl.model import Identity, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.supervise import drain, territory, words
-from dsv4ctl.supervise.drain import Drain
+from dsv4ctl.supervise.drain import Drain, Load
 from dsv4ctl.supervise.engine import End, signal_name
 from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.inbox import Told
 from dsv4ctl.supervise.outcome import LOADING_GRACE_S, Asked, Failed
+from dsv4ctl.supervise.peers import Stand
 from dsv4ctl.supervise.run import Run, asked
 from dsv4ctl.supervise.watch import LOADS
 
@@ -45,13 +46,19 @@ class Ending:
         return self._finish()
 
     def stop_serving(self, asked_: Asked) -> SuperviseExit:
-        """Stop a serving engine: it drains, then ends by itself, and is made to at its limits."""
-        now = self._run.clock.now()
-        plan = drain.begun(self._run.instance.limits, now, hurried=asked_.hurried)
+        """Stop a serving engine: it drains, then ends by itself, and is made to at its limits.
+
+        After SIGTERM an engine says that it is not ready, and goes on taking requests. Behind a router it is held back:
+        our state says that we drain, at which the router's supervisor has the router send elsewhere.
+        """
+        now, instance = self._run.clock.now(), self._run.instance
+        holds = bool(instance.peers) and instance.role is not Role.ROUTER
+        plan = drain.begun(instance.limits, now, hurried=asked_.hurried, holds=holds)
         self._run.say(Phase.DRAINING, words.draining(None, plan.abort_at - now), "STOPPING=1")
-        self._signal(signal.SIGTERM)
-        self._drain(plan)
-        return self._finish()
+        if not plan.holds:
+            self._signal(signal.SIGTERM)
+        self._drain(drain.routed(plan, now, sends=self._is_sent_to()))
+        return self._finish(asked_.exit, f", as {asked_.signal} asked for" if asked_.exit else "")
 
     def fail(self, failed: Failed) -> SuperviseExit:
         """End an engine that failed, or what it left behind."""
@@ -73,6 +80,7 @@ class Ending:
         left: int | None = None
         poll_at, aborted = self._run.clock.now(), False
         while self._end is None and (now := self._run.clock.now()) < plan.kill_at:
+            plan = self._held(plan, now) if plan.holds else plan
             self._run.say(Phase.DRAINING, self._draining(plan, left, now))
             self._run.voice.extend(plan.kill_at - now + SWEEP_S + MARGIN_S)
             if now >= poll_at and self._run.inbox.send("loads", partial(requests_left, self._run)):
@@ -83,34 +91,44 @@ class Ending:
             match happening:
                 case End():
                     self._end = happening
-                case Brought(name="loads", found=int() | None as left):
-                    plan = drain.carries(plan, left, self._run.clock.now())
+                case Brought(found=Load() as load):
+                    left, plan = load.left, drain.carries(plan, load, self._run.clock.now())
                 case Told() if asked(happening.number, self._run.journal, self._run.voice):
                     plan = drain.hurry(plan, self._run.clock.now())
                 case _:
                     pass
 
+    def _held(self, plan: Drain, now: float) -> Drain:
+        """Send the SIGTERM that was held back, once it is due."""
+        plan = drain.routed(plan, now, sends=self._is_sent_to())
+        if not drain.is_due(plan, now):
+            return plan
+        self._signal(signal.SIGTERM)
+        return drain.termed(plan, now)
+
+    def _is_sent_to(self) -> bool:
+        """Whether a router may still send requests to this engine."""
+        routers = [one for one in self._run.peers.look() if one.peer.role is Role.ROUTER and one.state is not None]
+        name = self._run.instance.name
+        return any(r.stand in (Stand.COMING, Stand.READY) and r.state and name not in r.state.without for r in routers)
+
     def _draining(self, plan: Drain, left: int | None, now: float) -> str:
-        if now < plan.abort_at and plan.idle_since is None:
+        if now < plan.abort_at and (plan.idle_since is None or plan.holds):
             return words.draining(left, plan.abort_at - now)
         what = "no request left" if plan.idle_since is not None else "the drain limit is over, requests were aborted"
         return f"stopping: {what}; the {self._run.instance.role.program} has {math.ceil(plan.kill_at - now)} s to end"
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
-    def _finish(self) -> SuperviseExit:
+    def _finish(self, exit_: SuperviseExit = SuperviseExit.OK, why: str = "") -> SuperviseExit:
         how = self._end.words if self._end else "was killed at its limit"
         self._run.voice.extend(SWEEP_S + MARGIN_S)
         if left := self._sweep():
             return self._left_over(left, "")
-        state = replace(
-            self._run.voice.state,
-            phase=Phase.STOPPED,
-            words=f"stopped: the {self._run.instance.role.program} {how}",
-            exit=0,
-        )
+        line = f"stopped: the {self._run.instance.role.program} {how}{why}"
+        state = replace(self._run.voice.state, phase=Phase.STOPPED, words=line, exit=int(exit_))
         self._run.voice.tell(state)
-        return SuperviseExit.OK
+        return exit_
 
     def _ended_within(self, grace_s: float) -> None:
         """TERM to the engine's main process, and a wait for its end."""
@@ -156,10 +174,19 @@ class Ending:
         return SuperviseExit.LEFT_OVER
 
 
-def requests_left(run: Run) -> int | None:
-    """How many requests the engine carries; None when it does not tell."""
+def requests_left(run: Run) -> Load:
+    """How many requests the engine carries, or with how many clients a router is still connected.
+
+    A router that stops lets go of idle connections, and its own count of requests never goes down for a client that
+    gave up (seen with 0.3.2).
+    """
+    if run.instance.role is Role.ROUTER:
+        try:
+            return Load(sockets.connections(run.instance.port))
+        except Problem:
+            return Load(None)
     answer = probe.get(run.url(LOADS), run.key, timeout_s=POLL_TIMEOUT_S)
-    return health.requests_left(answer.body) if answer.status == 200 else None
+    return Load(health.requests_left(answer.body) if answer.status == 200 else None, tells=answer.status != 404)
 
 
 def abort_all(run: Run) -> None:

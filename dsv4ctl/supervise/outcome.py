@@ -21,10 +21,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody wants us to stop. `hurried`: without waiting for requests."""
+    """Somebody wants us to stop, by a signal or in so many words. `hurried`: without waiting for requests.
+
+    `exit` is how we end then: ASKED has systemd start us again.
+    """
 
     signal: str
     hurried: bool = False
+    exit: SuperviseExit = SuperviseExit.OK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
