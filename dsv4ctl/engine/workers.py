@@ -26,6 +26,14 @@ def parse(body: bytes) -> Workers | None:
         return None
 
 
+def ids(body: bytes) -> dict[str, str] | None:
+    """Read from /workers by which id the router knows each URL, healthy or not; None when it is none."""
+    try:
+        return {str(one["url"]): str(one["id"]) for one in json.loads(body)["workers"]}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def url(peer: Peer) -> str:
     """Where a router has been told that a worker is."""
     return f"http://{bracketed(peer.host)}:{peer.port}"

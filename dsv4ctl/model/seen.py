@@ -199,7 +199,10 @@ class RunState:
 
 
 class SuperviseExit(IntEnum):
-    """Exit statuses of a unit's main process, the supervisor; OK, USAGE, PORT, MISSING, PROOF are never restarted."""
+    """Exit statuses of a unit's main process, the supervisor; OK, USAGE, PORT, MISSING, PROOF are never restarted.
+
+    PEER: a router whose workers do not come. ASKED: ended for the sake of its pair, which is no failure.
+    """
 
     OK = 0
     USAGE = 2

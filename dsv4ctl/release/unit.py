@@ -81,6 +81,8 @@ def values(spec: HostSpec, machine: Machine, instance: Instance, path: str) -> d
         "after": ("network.target", *_wants(instance), *_workers(instance)),
         "is_engine": instance.role is not Role.ROUTER,
         "final_statuses": sorted(FINAL),
+        # Asked to by the router's supervisor, for its pair's sake: no failure, and started again.
+        "asked_status": int(SuperviseExit.ASKED) if instance.peers else None,
         # Root without it could not enter the home of an operator who keeps engine or model there. Another user has no
         # capability to begin with.
         "capabilities": ["CAP_DAC_READ_SEARCH"] if instance.user in (None, "root") else [],

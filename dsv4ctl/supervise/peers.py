@@ -55,9 +55,10 @@ class Seen:
         name = self.peer.unit.removesuffix(".service")
         if self.state is None:
             return f"{name}: not started"
-        if not self.lives and self.state.phase not in (Phase.STOPPED, Phase.FAILED):
-            return f"{name}: its supervisor is gone, it said last: {self.state.words}"
-        return f"{name}: {self.state.words}"
+        if self.lives or self.state.phase in (Phase.STOPPED, Phase.FAILED):
+            return f"{name}: {self.state.words}"
+        was = "it served" if self.state.phase is Phase.READY else self.state.words
+        return f"{name}: killed while {was}"
 
 
 class Watch:

@@ -10,6 +10,7 @@ from dsv4ctl.engine.log import PhaseSeen
 from dsv4ctl.health import HEALTH_TIMEOUT_S, Pulse, Question
 from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
 from dsv4ctl.supervise import look, words
+from dsv4ctl.supervise.company import Company
 from dsv4ctl.supervise.engine import End
 from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.hearing import Said
@@ -22,6 +23,8 @@ LOADS = "/v1/loads"
 # Answered from shared memory in 20 ms; SHORTEST_S is for /health, which takes 1.0 s by construction.
 LOADS_TIMEOUT_S = 3.0
 SHORTEST_S = 3.0
+# A router that has lost workers gets them back at any moment, and says so at once when it is asked.
+DEGRADED_EVERY_S = 3.0
 # An event loop that answers nothing at all does not hear SIGTERM either.
 SILENT_GRACE_S = 3.0
 
@@ -49,6 +52,8 @@ class Serving:
         self._run = run
         self._words = words.ready(run.instance, capacity)
         self._pulse = Pulse()
+        self._beat = Beat(run.clock.now(), "")
+        self._company = Company(run)
         self._failing_at = ""
         self._told_to_drain = self._silent = False
         self._probe_at = run.clock.now() + run.instance.limits.watch_s
@@ -59,8 +64,8 @@ class Serving:
         """Go on until the engine ends, is unhealthy for too long, or somebody wants to stop."""
         while True:
             now = self._run.clock.now()
-            if failed := self._unhealthy(now):
-                return failed
+            if over := self._unhealthy(now) or self._look_around():
+                return over
             if now >= self._probe_at and self._run.inbox.send("watch", partial(probe_once, self._run)):
                 self._probe_at = now + self._run.instance.limits.watch_s
             if outcome := self._take(self._run.inbox.next(self._patience_s(now))):
@@ -69,7 +74,18 @@ class Serving:
     def _patience_s(self, now: float) -> float:
         limit = self._run.instance.limits.unhealthy_s
         ends = limit if self._pulse.failing_since is None else self._pulse.failing_since + limit - now
-        return max(0.05, min(self._probe_at - now, ends)) if self._probe_at > now else 1.0
+        soonest = min(self._probe_at - now, ends) if self._probe_at > now else 1.0
+        return max(0.05, min(soonest, self._company.due_in_s()))
+
+    def _look_around(self) -> Over | None:
+        """Look at the others of the mode. When one goes or comes back, our own is asked at once, too."""
+        before = self._company.words
+        over = self._company.look()
+        if self._company.words != before:
+            self._say()
+        if bool(self._company.words) != bool(before):
+            self._probe_at = self._run.clock.now()
+        return over
 
     def _unhealthy(self, now: float) -> Failed | None:
         limits = self._run.instance.limits
@@ -89,7 +105,9 @@ class Serving:
                 return asked(happening.number, self._run.journal, self._run.voice)
             case End():
                 return self._died(happening)
-            case Said() | Brought() | Quiet():
+            case Brought():
+                return self._company.take(happening)
+            case Said() | Quiet():
                 return None
             case _:
                 assert_never(happening)
@@ -111,8 +129,10 @@ class Serving:
         if self._pulse.failing_since is None:
             if was is not None:
                 run.journal.note(f"well again after {words.duration(now - was)}")
-            beware = f"; beware: {beat.beside} as well" if beat.beside else ""
-            run.say(Phase.READY, self._words + beware + (f"; degraded: {beat.degraded}" if beat.degraded else ""))
+            self._beat = beat
+            if beat.degraded:
+                self._probe_at = min(self._probe_at, now + DEGRADED_EVERY_S)
+            self._say()
             return
         if self._pulse.failing_since != was:
             self._failing_at = time.strftime("%H:%M:%S", time.localtime(run.clock.wall()))
@@ -120,6 +140,15 @@ class Serving:
         left_s = self._pulse.failing_since + run.instance.limits.unhealthy_s - now
         limit = words.duration(max(0.0, left_s))
         run.say(Phase.READY, f"failing since {self._failing_at}: {beat.complaint}; ended in {limit} unless it recovers")
+
+    def _say(self) -> None:
+        """Say that the instance serves, and what is amiss around it; while it fails its probes, that comes first."""
+        if self._pulse.failing_since is not None:
+            return
+        beware = f"beware: {self._beat.beside} as well" if self._beat.beside else ""
+        # Whoever of the others is missing says more than the router's own "insufficient healthy workers".
+        degraded = self._company.words or (f"degraded: {self._beat.degraded}" if self._beat.degraded else "")
+        self._run.say(Phase.READY, "; ".join(filter(None, (self._words, beware, degraded))))
 
     def _died(self, end: End) -> Failed:
         cause, advice = self._run.hearing.cause()

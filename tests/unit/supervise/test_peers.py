@@ -69,8 +69,9 @@ def test_a_state_outlives_its_supervisor_and_counts_no_more_also_when_the_pid_wa
     watch = Watch(tmp_path, (PREFILL,))
     assert (watch.look()[0].stand, watch.look()[0].words) == (Stand.DOWN, "dsv4-prefill: not started")
     write(tmp_path, said("prefill", Phase.READY, "ready: it", start_ticks=1))
-    assert watch.look()[0].stand is Stand.DOWN
-    assert watch.look()[0].words == "dsv4-prefill: its supervisor is gone, it said last: ready: it"
+    assert (watch.look()[0].stand, watch.look()[0].words) == (Stand.DOWN, "dsv4-prefill: killed while it served")
+    write(tmp_path, said("prefill", Phase.WEIGHTS, "loading weights 3/46", start_ticks=1))
+    assert watch.look()[0].words == "dsv4-prefill: killed while loading weights 3/46"
 
 
 def test_a_broken_state_is_none(tmp_path: Path) -> None:
