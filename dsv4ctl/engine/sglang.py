@@ -14,6 +14,9 @@ HALVES = frozenset({Role.PREFILL, Role.DECODE})
 UCX_TLS = "cuda_copy,cuda_ipc,tcp"
 # Both halves live here; without it each announces the first address that it finds, perhaps of another network.
 PAIR_ADDRESS = "127.0.0.1"
+# Beginnings of paths, so that /health is /health_generate, too.
+QUIET = "--uvicorn-access-log-exclude-prefixes"
+ASKED_OFTEN = ("/health", "/ready", "/metrics", "/v1/loads", "/v1/models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,13 @@ def command(spec: HostSpec, seat: Seat, build: EngineBuild) -> tuple[str, ...]:
             hint=f"{' '.join((build.python, *build.launch))} --help   lists what it knows; engine.python names another",
         )
     words = [word for option, value in given for word in _words(_spelling(option, build), value)]
-    return (build.python, *build.launch, *words, *spec.engine.args)
+    return (build.python, *build.launch, *words, *_quiet(spec, build), *spec.engine.args)
+
+
+def _quiet(spec: HostSpec, build: EngineBuild) -> tuple[str, ...]:
+    """Has the engine log no line for what its supervisor, its router and a monitoring ask every few seconds."""
+    theirs = {word.partition("=")[0] for word in spec.engine.args}
+    return () if QUIET not in build.options or QUIET in theirs else (QUIET, *ASKED_OFTEN)
 
 
 def has_random_weights(words: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 import jinja2
 
 from dsv4ctl import placement, unitfile
+from dsv4ctl.engine import sglang
 from dsv4ctl.model import HostSpec, Instance, Limits, Machine, Role, SuperviseExit
 from dsv4ctl.problems import BadConfig
 from dsv4ctl.release import folders
@@ -82,7 +83,7 @@ def values(spec: HostSpec, machine: Machine, instance: Instance, path: str) -> d
         "is_engine": instance.role is not Role.ROUTER,
         "final_statuses": sorted(FINAL),
         # Asked to by the router's supervisor, for its pair's sake: no failure, and started again.
-        "asked_status": int(SuperviseExit.ASKED) if instance.peers else None,
+        "asked_status": int(SuperviseExit.ASKED) if instance.role in sglang.HALVES else None,
         # Root without it could not enter the home of an operator who keeps engine or model there. Another user has no
         # capability to begin with.
         "capabilities": ["CAP_DAC_READ_SEARCH"] if instance.user in (None, "root") else [],

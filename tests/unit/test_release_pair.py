@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dsv4ctl import modes, unitfile
-from dsv4ctl.model import EngineParts, HostSpec, Instance, Machine, Release, RouterSpec, TransferSpec
+from dsv4ctl.model import EngineParts, HostSpec, Instance, Machine, Release, RouterSpec, SuperviseExit, TransferSpec
 from dsv4ctl.problems import BadConfig, EngineMissing
 from tests import releases
 
@@ -138,6 +138,15 @@ def test_a_server_knows_its_router_and_not_the_other_server() -> None:
     assert [peer.unit for peer in made["server-0"].peers] == ["dsv4-router.service"]
     assert [peer.name for peer in made["router"].peers] == ["server-0", "server-1"]
     assert releases.render(releases.spec()).instances[0].peers == ()
+
+
+def test_b82_a_half_that_ends_because_its_router_asked_for_it_is_started_again_and_has_not_failed() -> None:
+    made = releases.render(pair())
+    asked = str(int(SuperviseExit.ASKED))
+    for unit in ("dsv4-prefill.service", "dsv4-decode.service"):
+        for key in ("SuccessExitStatus", "RestartForceExitStatus"):
+            assert setting(made, unit, "Service", key) == asked
+    assert not setting(made, "dsv4-router.service", "Service", "RestartForceExitStatus")
 
 
 def test_another_port_for_clients_is_another_router_and_no_other_half() -> None:

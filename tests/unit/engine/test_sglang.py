@@ -38,6 +38,7 @@ def built(version: str) -> EngineBuild:
     return EngineBuild(python=PYTHON, version=version, options=options, choices=choices)
 
 
+QUIET = (sglang.QUIET, "/health", "/ready", "/metrics", "/v1/loads", "/v1/models")
 TODAY = built("0.5.23")
 OLDER = built("0.5.3")
 
@@ -58,6 +59,7 @@ def test_a_bare_configuration_gives_every_port_and_name_explicitly() -> None:
         *(PYTHON, "-m", "sglang.launch_server"),
         *("--model-path", "/models/flash", "--served-model-name", "/models/flash"),
         *("--host", "127.0.0.1", "--port", "30001", "--tp-size", "4", "--nccl-port", "20001", "--enable-metrics"),
+        *QUIET,
     )
 
 
@@ -79,8 +81,18 @@ def test_every_key_of_the_configuration_reaches_the_engine_under_its_own_name() 
         *("--kv-cache-dtype", "fp8_e4m3", "--swa-full-tokens-ratio", "0.1", "--cuda-graph-max-bs-decode", "64"),
         *("--tool-call-parser", "deepseekv4", "--reasoning-parser", "deepseek-v4", "--trust-remote-code"),
         *("--config", "/run/dsv4ctl/server/secrets.yaml"),
+        *QUIET,
         *("--attention-backend", "dsv4", "--log-level=debug"),
     )
+
+
+def test_what_is_asked_every_few_seconds_is_not_logged_where_a_build_can_leave_it_out_and_nobody_says_otherwise() -> (
+    None
+):
+    assert sglang.QUIET not in command(spec(), SEAT, OLDER)
+    theirs = spec(args=(sglang.QUIET, "/health"))
+    assert command(theirs, SEAT, TODAY).count(sglang.QUIET) == 1
+    assert command(theirs, SEAT, TODAY)[-2:] == (sglang.QUIET, "/health")
 
 
 def test_no_memory_key_is_forgotten_by_the_table() -> None:
@@ -273,11 +285,11 @@ DECODE = replace(SEAT, role=Role.DECODE, port=20012, rendezvous_port=20011, gpus
 
 
 def test_the_halves_of_a_pair_are_told_their_part_the_way_and_the_prefill_alone_its_bootstrap_port() -> None:
-    before = command(replace(spec(), enable_metrics=False), PREFILL, TODAY)
+    before = command(replace(spec(), enable_metrics=False), PREFILL, TODAY)[: -len(QUIET)]
     part = ("--enable-metrics", "--disaggregation-mode", "prefill", "--disaggregation-transfer-backend", "nixl")
     # The counters are what the proof of the pair reads, so that they are there whatever is configured.
     assert before[-7:] == (*part, "--disaggregation-bootstrap-port", "20003")
-    assert command(spec(), DECODE, TODAY)[-4:] == (*("--disaggregation-mode", "decode"), *part[-2:])
+    assert command(spec(), DECODE, TODAY)[: -len(QUIET)][-4:] == (*("--disaggregation-mode", "decode"), *part[-2:])
 
 
 def test_a_way_to_hand_over_that_a_build_does_not_know_is_told_with_those_it_knows() -> None:
