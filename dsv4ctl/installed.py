@@ -57,7 +57,10 @@ def chosen(host: Host, roles: Iterable[str]) -> tuple[Instance, ...]:
 def release(host: Host, kept: Iterable[Kept] | None = None) -> Kept | None:
     """The kept release that is installed; None: nothing is, or none that is known. `kept`: read already."""
     here = frozenset(one.digest for one in instances(host))
-    return generations.installed(host.store.releases.all() if kept is None else kept, here)
+    if kept is not None:
+        return generations.installed(kept, here)
+    # The youngest is nearly always the one, and reading all of them takes longer than all else that status does.
+    return next((one for one in host.store.releases.backwards() if generations.installed((one,), here)), None)
 
 
 def faults(host: Host) -> dict[str, str]:
@@ -70,7 +73,7 @@ def _described(host: Host) -> dict[str, Instance | str]:
 
 
 def _instance(host: Host, unit: str) -> Instance | str:
-    match = _INSTANCE_FILE.search(_text(host.paths.units / unit) or "")
+    match = _INSTANCE_FILE.search(text_of(host.paths.units / unit) or "")
     if match is None:
         return f"{host.paths.units / unit} names no file of ours"
     return _record(host.paths.under(match.group()))
@@ -85,11 +88,11 @@ def _record(path: Path) -> Instance | str:
 
 def services(host: Host) -> tuple[str, ...]:
     """The names of the service files that we wrote: a name alone makes nothing ours."""
-    found = {path.name: _text(path) for path in host.paths.units.glob(SERVICES)}
+    found = {path.name: text_of(path) for path in host.paths.units.glob(SERVICES)}
     return tuple(sorted(name for name, text in found.items() if text and MARKER in text))
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
     """The text of a file, whatever bytes somebody put into it; None when it is no file that can be read."""
     try:
         return path.read_text(errors="replace")
@@ -101,7 +104,7 @@ def files(host: Host, besides: frozenset[str] = frozenset()) -> dict[str, str]:
     """Path -> text of every unit file and instance file of ours, and of those `besides` that are here."""
     names = {f"{UNIT_FOLDER}/{name}" for name in (*services(host), TARGET, SLICE)}
     names |= {f"{INSTANCE_FOLDER}/{p.name}" for p in host.paths.instances.glob("*.json")}
-    there = {name: _text(host.paths.under(name)) for name in sorted(names | besides)}
+    there = {name: text_of(host.paths.under(name)) for name in sorted(names | besides)}
     return {name: text for name, text in there.items() if text is not None}
 
 
@@ -128,4 +131,4 @@ def settings(unit: Unit) -> Settings:
 def _loaded(unit: Unit, *, besides: bool) -> tuple[str, ...]:
     """The texts of a unit's files that can be read, in systemd's order; `besides`: without the unit's own."""
     paths = [Path(path) for path in ("" if besides else unit.fragment, *unit.drop_ins) if path]
-    return tuple(text for path in paths if (text := _text(path)) is not None)
+    return tuple(text for path in paths if (text := text_of(path)) is not None)

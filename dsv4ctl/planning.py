@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from dsv4ctl import (
     config,
+    drift,
     foresight,
     generations,
     inquiry,
@@ -17,6 +18,7 @@ from dsv4ctl import (
     preflight,
     release,
     revision,
+    savedplan,
 )
 from dsv4ctl.free import Found
 from dsv4ctl.generations import KEPT, Generation, Kept
@@ -25,7 +27,8 @@ from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, Release
 from dsv4ctl.names import UNIT_FOLDER
-from dsv4ctl.problems import BadConfig, GpuProblem, Problem
+from dsv4ctl.problems import BadConfig, GpuProblem, Moved, Problem
+from dsv4ctl.savedplan import Ground, SavedPlan
 from dsv4ctl.secret import args_shown, value_shown
 from dsv4ctl.steps import Keep, Step, started
 from dsv4ctl.store.audit import person
@@ -35,13 +38,14 @@ from dsv4ctl.store.lock import command
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """On which terms a change is made: whom it may end, why it is made, whether it reverts, how long it waits for
-    others, and how many releases are kept after it."""
+    others, how many releases are kept after it, and which saved plan it must still be."""
 
     evict: tuple[int, ...] = ()
     reason: str = ""
     revert: bool = True
     wait_s: float = 0.0
     keep: int = KEPT
+    saved: SavedPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class Plan:
     here: Kept | None
     builds: tuple[EngineBuild, ...]
     view: HostView
+    ground: Ground
     steps: tuple[Step, ...]
     refusals: tuple[Problem, ...]
     warnings: tuple[str, ...]
@@ -121,19 +126,23 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
     view = observe.host(host, want.release)
     starting = plan.to_start(want.release, view)
     found = _found(starting, view, machine.gpus, terms.evict)
+    ground = drift.ground(want.release.digest, here, view.units.values(), machine.gpus)
     steps = plan.deploy(want.release, view, found)
     return Plan(
         generation=want,
         here=here,
         builds=tuple(build for build in (machine.engine, machine.router) if build),
         view=view,
+        ground=ground,
         steps=steps if known else (Keep(generation=want, reason=_why_keep(here)), *steps),
         refusals=(
+            *(_elsewhere(terms.saved, ground) if terms.saved else ()),
             *(preflight.refusals(want.spec, machine) if starting else ()),
             *plan.refusals(want.release, view, found),
         ),
         warnings=(
             *want.release.notes,
+            *drift.here(host, view, here),
             *_objections(want.release, view),
             *preflight.misses(want.release.instances),
             *memory.warnings(),
@@ -165,6 +174,14 @@ def _without_secrets(spec: HostSpec) -> HostSpec:
         engine=replace(spec.engine, environment=shown, args=args_shown(spec.engine.args)),
         router=replace(spec.router, args=args_shown(spec.router.args)),
     )
+
+
+def _elsewhere(saved: SavedPlan, ground: Ground) -> Iterator[Moved]:
+    if found := savedplan.moved(saved.ground, ground):
+        yield Moved(
+            "cannot deploy this plan, for what it stands on has moved:\n" + "\n".join(found),
+            hint="dsv4ctl plan --out FILE   makes it anew",
+        )
 
 
 def _why_keep(here: Kept | None) -> str:

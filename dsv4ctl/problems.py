@@ -20,6 +20,7 @@ class Status(IntEnum):
     CHANGES = 10
     FOREIGN = 11
     REVERTED = 12
+    MOVED = 13
     BUG = 70
     INTERRUPTED = 130
 
@@ -88,6 +89,12 @@ class Reverted(Problem):
     """A deploy failed, and the last release that was proved serves again."""
 
     status = Status.REVERTED
+
+
+class Moved(Problem):
+    """What a saved plan stands on is not where it was."""
+
+    status = Status.MOVED
 
 
 class LeftOver(Problem):

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from dsv4ctl import adopted, asking, gpus, installed, measurements, probe, procs, rlimits, standing, systemd
+from dsv4ctl import adopted, asking, drift, gpus, installed, measurements, probe, procs, rlimits, standing, systemd
 from dsv4ctl.adopted import Adopted
 from dsv4ctl.asking import Asked
 from dsv4ctl.findings import Row, Status
+from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.memory import marks
 from dsv4ctl.model import ActiveState, GpuView, Instance, Role, RunState, Unit
@@ -28,7 +29,8 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
     with ThreadPoolExecutor(max_workers=4) as pool:
         wants_gpus = bool(taken_over) or any(i.gpus for i in instances)
         reading = pool.submit(gpus.read) if wants_gpus else None
-        rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit]), instances))
+        kept = installed.release(host)
+        rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit], kept), instances))
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
     faults = tuple(f"nothing is known of {unit}: {why}" for unit, why in installed.faults(host).items())
@@ -52,7 +54,7 @@ def degraded(rows: tuple[Row, ...], instances: tuple[Instance, ...]) -> Iterable
             yield row
 
 
-def _row(host: Host, instance: Instance, unit: Unit) -> Row:
+def _row(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Row:
     state = installed.run_state(host, instance.name)
     stands = standing.of(unit, state)
     up = unit.active is ActiveState.ACTIVE
@@ -77,7 +79,7 @@ def _row(host: Host, instance: Instance, unit: Unit) -> Row:
         gpu_used_bytes=None,
         restarts=unit.restarts,
         words=_words(stands),
-        notes=tuple(_remarks(instance, unit)),
+        notes=(*drift.of(host, instance, unit, kept), *_remarks(unit)),
         memory=_memory(host, instance) if up else "",
         workers_healthy=asked.workers_healthy,
         workers=len(instance.peers) if instance.role is Role.ROUTER else None,
@@ -141,15 +143,9 @@ def _context(instance: Instance, state: RunState | None) -> int | None:
     return said or instance.context_length
 
 
-def _remarks(instance: Instance, unit: Unit) -> Iterable[str]:
-    if unit.main_pid and (runs := procs.environment(unit.main_pid).get("DSV4CTL_RELEASE")) != instance.digest:
-        yield f"{unit.name} still runs {runs or 'an unknown release'}, its files say {instance.digest}: dsv4ctl deploy"
+def _remarks(unit: Unit) -> Iterable[str]:
     if unit.main_pid and procs.is_stopped(unit.main_pid):
         yield f"the supervisor of {unit.name} is stopped and watches nothing: kill -CONT {unit.main_pid}"
-    if unit.needs_reload:
-        yield f"systemd has not read the changed {unit.name} yet: systemctl daemon-reload"
-    for drop_in in unit.drop_ins:
-        yield f"{unit.name} is changed by {drop_in}"
     yield from installed.objections(unit)
     pids = procs.cgroup_pids(unit.cgroup)
     yield from rlimits.short(unit.name, installed.settings(unit), pids)

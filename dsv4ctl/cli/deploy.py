@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -11,6 +12,7 @@ from dsv4ctl.cli.options import Asked, spec_options, terms_options
 if TYPE_CHECKING:
     from dsv4ctl.findings import Probing
     from dsv4ctl.planning import Plan
+    from dsv4ctl.savedplan import SavedPlan
 
 
 @click.command("deploy", short_help="Make this host serve what is asked for, and prove it.")
@@ -18,9 +20,16 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run", is_flag=True, help="Show the steps and the unit diffs and touch nothing; the same as `plan`."
 )
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Deploy what `plan --out FILE` wrote down, or refuse where what it stands on has moved.",
+)
 @terms_options
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(asked: Asked, dry_run: bool, as_json: bool, **terms: object) -> int:
+def command(asked: Asked, dry_run: bool, plan_file: Path | None, as_json: bool, **terms: object) -> int:
     """Make this host serve what is asked for, and prove it.
 
     Exits 0 only when the unit's own processes answer on the port, are ready, name the model and have generated.
@@ -31,12 +40,24 @@ def command(asked: Asked, dry_run: bool, as_json: bool, **terms: object) -> int:
     from dsv4ctl.cli.plan import show as show_plan
     from dsv4ctl.planning import Terms
 
-    host, spec, on = asked.host(), asked.spec(), Terms(**cast("dict[str, Any]", terms))
+    saved = _saved(asked, plan_file) if plan_file else None
+    asked = asked.of_plan(saved) if saved else asked
+    host, spec, on = asked.host(), asked.spec(), Terms(**cast("dict[str, Any]", terms), saved=saved)
     if dry_run:
         return show_plan(planning.prepare(host, spec, on), as_json=as_json)
     with live.teller() as tell:
         made, proved = lifecycle.deploy(host, spec, tell, on)
     return show(made, proved, as_json=as_json)
+
+
+def _saved(asked: Asked, file: Path) -> "SavedPlan":
+    """The plan in a file. Raises click's usage error when options are given that it brings itself."""
+    from dsv4ctl import record, store
+    from dsv4ctl.savedplan import SavedPlan
+
+    if asked.file or asked.flags:
+        raise click.UsageError("--plan brings its own config and options; give none besides it")
+    return record.load(store.read(file), SavedPlan)
 
 
 def show(made: "Plan", proved: "Probing", *, as_json: bool) -> int:

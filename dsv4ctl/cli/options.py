@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dsv4ctl.config import Effective
     from dsv4ctl.host import Host
     from dsv4ctl.model import HostSpec
+    from dsv4ctl.savedplan import SavedPlan
 
 Function = Callable[..., object]
 # No host has a four-digit number of GPUs.
@@ -78,6 +79,11 @@ class Asked:
         from dsv4ctl.store import Paths
 
         return self.file or Paths(self.root).config
+
+    def of_plan(self, saved: "SavedPlan") -> "Asked":
+        """What a saved plan asks for, on this machine."""
+        flags = {**dict(saved.options), **dict(saved.switches)}
+        return Asked(self.root, Path(saved.config) if saved.config else None, flags)
 
     def effective(self) -> "Effective":
         """The checked config with the source of every value. A missing file is a problem only if it was named."""

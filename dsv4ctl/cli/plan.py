@@ -1,6 +1,7 @@
 """`dsv4ctl plan`, and how a plan is shown."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,15 +15,24 @@ if TYPE_CHECKING:
 
 @click.command("plan", short_help="Show what deploy would do; touch nothing.")
 @spec_options
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the plan down, for `deploy --plan FILE`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(asked: Asked, as_json: bool) -> int:
+def command(asked: Asked, out: Path | None, as_json: bool) -> int:
     """Show what deploy would do, step by step with reasons, and how the unit files change. Touches nothing.
 
     Exit status 0: nothing to do; 10: there are changes; anything else: deploy would be refused, for the reason shown.
     """
     from dsv4ctl import planning
 
-    return show(planning.prepare(asked.host(), asked.spec()), as_json=as_json)
+    made = planning.prepare(asked.host(), asked.spec())
+    if out is not None:
+        _save(made, asked, out)
+    return show(made, as_json=as_json)
 
 
 def show(plan: "Plan", *, as_json: bool) -> int:
@@ -40,6 +50,22 @@ def show(plan: "Plan", *, as_json: bool) -> int:
         click.echo(f"warning: {warning}", err=True)
     planning.refuse(plan.against())
     return Status.CHANGES if plan.steps else Status.OK
+
+
+def _save(plan: "Plan", asked: Asked, out: Path) -> None:
+    from dsv4ctl import record, screen, store
+    from dsv4ctl.savedplan import SavedPlan
+
+    saved = SavedPlan(
+        at=plan.generation.at,
+        who=plan.generation.who,
+        config=str(asked.file.resolve()) if asked.file else None,
+        options=tuple((key, value) for key, value in asked.flags.items() if isinstance(value, str)),
+        switches=tuple((key, value) for key, value in asked.flags.items() if isinstance(value, bool)),
+        ground=plan.ground,
+        steps=tuple(screen.step_line(step) for step in plan.steps),
+    )
+    store.write_atomic(out, record.dump(saved), mode=0o600)
 
 
 def _json(plan: "Plan") -> dict[str, object]:

@@ -5,7 +5,7 @@ releases/0004/release.json    the generation, written once; without it this is n
               evidence.json   what was seen of the last attempt that failed
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,13 @@ class Releases:
 
         What runs is read from the host and not from here, so an unreadable file must stop neither deploy nor teardown.
         """
-        found = []
-        for number in self.numbers():
+        return tuple(self.backwards())[::-1]
+
+    def backwards(self) -> Iterator[Kept]:
+        """The same, the youngest first, each read when it is asked for."""
+        for number in reversed(self.numbers()):
             with suppress(Problem):
-                found.append(self.read(number))
-        return tuple(found)
+                yield self.read(number)
 
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the releases kept, readable or not, in ascending order."""

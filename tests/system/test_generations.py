@@ -10,7 +10,7 @@ from dsv4ctl.child import Done
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
-from tests.system.deploying import PORT, QUICK, deploy, processes_of_ours, prop, until
+from tests.system.deploying import PORT, QUICK, UNIT, deploy, processes_of_ours, prop, until
 
 # The stand-in behaves by its port, so that a release on this one is bad and the one before it is not.
 BAD_PORT = 30009
@@ -19,6 +19,10 @@ BAD: dict[str, object] = {**QUICK, "crash_in": "weights"}
 
 def kept(machine: Machine, number: int, what: str = "release") -> Any:
     return json.loads((machine.root / f"var/lib/dsv4ctl/releases/{number:04}/{what}.json").read_text())
+
+
+def kept_numbers(machine: Machine) -> list[str]:
+    return sorted(path.name for path in (machine.root / "var/lib/dsv4ctl/releases").iterdir())
 
 
 def run(machine: Machine, *words: str) -> Done:
@@ -105,6 +109,48 @@ def test_a_rollback_is_a_deploy_of_what_was_kept_under_a_number_of_its_own(machi
     assert "--context-length 131072" in differs
     assert run(machine, "diff", "1").stdout == "no difference\n"
     assert "proved:   dsv4-server.service served DeepSeek-V4-Flash" in run(machine, "history", "3").stdout
+
+
+def test_a_saved_plan_is_refused_when_what_it_stands_on_has_moved_and_deployed_when_it_has_not(
+    machine: Machine, served: Done
+) -> None:
+    assert served.status == Status.OK
+    planned = run(machine, "plan", "--port", str(PORT), "--context-length", "128k", "--out", "/root/plan.json")
+    edit = f"/etc/systemd/system/{UNIT}.d/override.conf"
+    machine.write(edit, "[Service]\nEnvironment=HF_TOKEN=hf_secret\n")
+    machine.run(("systemctl", "daemon-reload"), timeout_s=20)
+
+    refused = run(machine, "deploy", "--plan", "/root/plan.json")
+
+    assert planned.status == Status.CHANGES
+    assert refused.status == Status.MOVED
+    assert f"{UNIT}: {edit} is new" in refused.stderr
+    assert kept_numbers(machine) == ["0001"]
+    assert f"warning: {UNIT} is changed by {edit}" in run(machine, "plan", "--port", str(PORT)).stderr
+    both = run(machine, "deploy", "--plan", "/root/plan.json", "--port", "30002")
+    assert both.status == Status.USAGE
+
+    (machine.root / edit[1:]).unlink()
+    machine.run(("systemctl", "daemon-reload"), timeout_s=20)
+    done = run(machine, "deploy", "--plan", "/root/plan.json", "--reason", "as agreed")
+    assert done.stdout.splitlines()[-1] == f"release 2 serves on port {PORT}", done.stderr
+    again = run(machine, "deploy", "--plan", "/root/plan.json")
+    assert again.status == Status.MOVED
+    assert "installed is release 2, and was release 1" in again.stderr
+
+
+def test_status_names_every_way_in_which_a_unit_has_drifted(machine: Machine, served: Done) -> None:
+    assert served.status == Status.OK
+    file = machine.root / f"etc/systemd/system/{UNIT}"
+    file.write_text(file.read_text().replace("Restart=on-failure", "Restart=no"))
+
+    edited = run(machine, "status").stdout
+    assert f"note: {UNIT} was edited since release 1 wrote it" in edited
+    assert f"note: systemd has not read the changed {UNIT} yet" in edited
+
+    deploy(machine)
+    run(machine, "render", "--port", str(PORT), "--context-length", "128k", "--out", "/")
+    assert "(release 1), its files say" in run(machine, "status").stdout
 
 
 @pytest.mark.parametrize("turn", range(int(os.environ.get("DSV4CTL_DEPLOYS_AT_ONCE", "1"))))
