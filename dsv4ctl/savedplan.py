@@ -83,7 +83,8 @@ def _units(then: Mapping[str, LoadedUnit], now: Mapping[str, LoadedUnit]) -> Ite
             if old is None or new is None:
                 yield f"{name}: {path} {'is gone' if new is None else 'is new'}"
             elif old.digest != new.digest:
-                yield f"{name}: {path} was changed\n{unit_diff({path: old.shown}, {path: new.shown})}".rstrip()
+                shown = unit_diff({path: old.shown}, {path: new.shown}).rstrip()
+                yield f"{name}: {path} was changed" + (f"\n{shown}" if shown else ", in values that are not shown")
         if name in now and now[name].waits and not (name in then and then[name].waits):
             yield f"{name}: its files changed, and systemd has not read them yet"
 
