@@ -1,6 +1,7 @@
 """After a deploy: what the engines say of their memory is held against the plan, and kept for the next one."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from dsv4ctl import installed, measurements, probe, proof
 from dsv4ctl.foresight import key_of
@@ -9,7 +10,7 @@ from dsv4ctl.memory import marks
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.memory.marks import Mark
 from dsv4ctl.model import Capacity, Instance
-from dsv4ctl.problems import NotReady
+from dsv4ctl.problems import NotReady, Problem
 from dsv4ctl.quantity import count_text
 
 # /server_info asks every rank; those of a busy engine answer between two steps.
@@ -57,7 +58,9 @@ def _mark(host: Host, instance: Instance, capacity: Capacity, forecast: Forecast
         auto=foreseen.auto,
         occupied_bytes=foreseen.budget.ask.occupied_bytes,
     )
-    measurements.keep(host.paths, mark)
+    # What cannot be kept is measured again at the next start; it is no reason to end an engine that serves.
+    with suppress(Problem):
+        measurements.keep(host.paths, mark)
     return mark
 
 

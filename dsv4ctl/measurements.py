@@ -17,7 +17,7 @@ def keep(paths: Paths, mark: Mark) -> None:
     """Keep a mark in the place of the last one of its key. Raises Problem when it cannot be written."""
     store.write_atomic(paths.state / "memory" / _name(mark.key), marks.dump(mark), mode=0o600)
     for old in all_of(paths)[KEPT:]:
-        (paths.state / "memory" / _name(old.key)).unlink(missing_ok=True)
+        store.files.remove(paths.state / "memory" / _name(old.key))
 
 
 def all_of(paths: Paths) -> tuple[Mark, ...]:

@@ -17,16 +17,19 @@ from dsv4ctl.cli.options import Asked, spec_options
 )
 @click.option("--json", "as_json", is_flag=True, help="Print path -> text as JSON.")
 def command(asked: Asked, out: Path | None, as_json: bool) -> int:
-    """Print the files that deploy would install, or write them below a folder; nothing is installed or started."""
-    from dsv4ctl import lifecycle, store
+    """Print the files that deploy would install, or write them below a folder; nothing is installed or started.
+
+    What is printed has its secrets hidden; what is written is whole.
+    """
+    from dsv4ctl import lifecycle, secret, store
 
     made = lifecycle.render(asked.host(), asked.spec())
     if as_json:
-        click.echo(json.dumps({file.path: file.text for file in made.files}))
+        click.echo(json.dumps({file.path: secret.unit_shown(file.text) for file in made.files}))
         return 0
     for file in made.files:
         if out is None:
-            click.echo(f"# {file.path}\n{file.text}")
+            click.echo(f"# {file.path}\n{secret.unit_shown(file.text)}")
         else:
             store.write_atomic(out / file.path.lstrip("/"), file.text, mode=0o644)
             click.echo(str(out / file.path.lstrip("/")))

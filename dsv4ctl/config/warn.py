@@ -7,6 +7,9 @@ from dsv4ctl import secret
 from dsv4ctl.config.engine_args import option_of
 from dsv4ctl.model import HostSpec
 
+# systemctl show tells every user what Environment= holds; of EnvironmentFile= it tells the path only.
+BETTER = "better: a file for root alone, named by `systemctl edit` as EnvironmentFile=-/etc/dsv4ctl/engine.env"
+
 
 def warnings(spec: HostSpec) -> tuple[str, ...]:
     """What is allowed but dangerous: an open port without a key, secrets where every user of the host can read them."""
@@ -28,7 +31,7 @@ def _readable_secrets(spec: HostSpec) -> Iterator[str]:
     unit = "looks like a secret and will stand in the unit, where every user of this host can read it"
     for name, value in spec.engine.environment:
         if secret.value_shown(name, value) != value:
-            yield f"engine.environment.{name} {unit}"
+            yield f"engine.environment.{name} {unit}; {BETTER}"
     for key, args in (("engine.args", spec.engine.args), ("router.args", spec.router.args)):
         for hidden, arg in zip(secret.args_shown(args), args, strict=True):
             if hidden != arg:

@@ -73,10 +73,17 @@ class Releases:
         return None
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Remove releases. release.json goes first, so that a cut leaves no release that is half there."""
+        """Remove releases, and what killed writers left of others.
+
+        release.json goes first, so that a cut leaves no release that is half there; the rest goes the next time.
+        """
         for number in numbers:
             files.remove(self.of(number) / "release.json")
-            files.remove_folder(self.of(number))
+        kept = self.numbers()
+        for folder in self.folder.glob("[0-9]*"):
+            # The highest number says that it is spent, release or not.
+            if int(folder.name) not in kept and int(folder.name) < self.next() - 1:
+                files.remove_folder(folder)
 
     def of(self, number: int) -> Path:
         """The folder of a release."""

@@ -7,7 +7,7 @@ import pytest
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
-from tests.system.deploying import PORT, QUICK, UNIT, deploy, processes_of_ours, prop, systemctl
+from tests.system.deploying import PORT, QUICK, UNIT, deploy, inside, processes_of_ours, prop, systemctl
 
 UNITS = "/etc/systemd/system"
 
@@ -130,3 +130,16 @@ def test_the_file_with_the_key_lives_no_longer_than_the_engine(machine: Machine,
     teardown(machine)
 
     assert not secrets.exists()
+
+
+def test_a_secret_in_a_file_of_its_own_reaches_the_engine_and_nobody_else(machine: Machine, behaviour: Behave) -> None:
+    behaviour(PORT, **QUICK)
+    machine.write("/etc/dsv4ctl/engine.env", "HF_TOKEN=hf_secret\n", mode=0o600)
+    machine.write(
+        f"{UNITS}/{UNIT}.d/override.conf", "[Service]\nEnvironmentFile=-/etc/dsv4ctl/engine.env\n"
+    )  # what `systemctl edit` writes
+
+    assert deploy(machine).status == Status.OK
+
+    assert "HF_TOKEN=hf_secret" in (machine.root / f"proc/{inside(machine)['engine']}/environ").read_text()
+    assert "hf_secret" not in machine.run(("systemctl", "show", UNIT), timeout_s=10).stdout

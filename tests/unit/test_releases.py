@@ -125,6 +125,18 @@ def test_what_is_forgotten_is_no_release_from_the_first_moment_on(
         kept.forget((2,))
 
     assert kept.numbers() == (3,)
+    monkeypatch.undo()
+    kept.forget(())
+    assert [path.name for path in kept.folder.iterdir()] == ["0003"], "the rest goes the next time"
+
+
+def test_the_highest_number_stays_spent_also_when_it_is_no_release(kept: Releases) -> None:
+    kept.keep(generation(1))
+    (kept.folder / "0002").mkdir()
+
+    kept.forget(())
+
+    assert kept.next() == 3
 
 
 def test_a_release_without_its_words_is_still_one(kept: Releases) -> None:
