@@ -141,8 +141,8 @@ def _give_up(host: Host, instance: Instance, seen: Mapping[str, Looked], tell: T
 
 def _others(seen: Mapping[str, Looked], unit: str) -> str:
     """What the others that were started beside a unit do now; '' where it was alone."""
-    going = [f"{name} goes on ({_doing(one)})" for name, one in seen.items() if name != unit]
-    return f"; {' and '.join(going)}" if going else ""
+    going = [f"{name}: {_doing(one)}" for name, one in seen.items() if name != unit]
+    return f"; meanwhile {', '.join(going)}" if going else ""
 
 
 def _doing(one: Looked) -> str:

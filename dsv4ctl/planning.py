@@ -4,6 +4,7 @@ Changes nothing.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dsv4ctl import (
@@ -14,11 +15,13 @@ from dsv4ctl import (
     inquiry,
     installed,
     observe,
+    outage,
     plan,
     preflight,
     release,
     revision,
     savedplan,
+    starts,
 )
 from dsv4ctl.free import Found
 from dsv4ctl.generations import KEPT, Generation, Kept
@@ -27,9 +30,11 @@ from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, Release
 from dsv4ctl.names import UNIT_FOLDER
+from dsv4ctl.outage import Outage
 from dsv4ctl.problems import BadConfig, GpuProblem, Moved, Problem
 from dsv4ctl.savedplan import Ground, SavedPlan
 from dsv4ctl.secret import args_shown, value_shown
+from dsv4ctl.starts import PastStart
 from dsv4ctl.steps import Keep, Step, started
 from dsv4ctl.store.audit import person
 from dsv4ctl.store.lock import command
@@ -52,7 +57,8 @@ class Terms:
 class Plan:
     """What a deploy would do, what stands against it, and what the operator should know.
 
-    `generation`: the release under the number that it has, or gets. `here`: what is installed now.
+    `generation`: the release under the number that it has, or gets. `here`: what is installed now. `outage`: for how
+    long clients get no answer, if they will.
     """
 
     generation: Generation
@@ -64,6 +70,7 @@ class Plan:
     refusals: tuple[Problem, ...]
     warnings: tuple[str, ...]
     memory: Forecast
+    outage: Outage | None = None
 
     @property
     def release(self) -> Release:
@@ -128,6 +135,7 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
     found = _found(starting, view, machine.gpus, terms.evict)
     ground = drift.ground(want.release.digest, here, view.units.values(), machine.gpus)
     steps = plan.deploy(want.release, view, found)
+    away = outage.of(want.release, view, steps, _past(host, want.release))
     return Plan(
         generation=want,
         here=here,
@@ -141,6 +149,7 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
             *plan.refusals(want.release, view, found),
         ),
         warnings=(
+            *([away.words] if away and away.since else ()),
             *want.release.notes,
             *drift.here(host, view, here),
             *_objections(want.release, view),
@@ -148,7 +157,17 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
             *memory.warnings(),
         ),
         memory=memory,
+        outage=away,
     )
+
+
+def _past(host: Host, want: Release) -> dict[str, tuple[PastStart, ...]]:
+    """How long earlier starts took, by unit; a file that is not there or cannot be read tells of none."""
+    found: dict[str, tuple[PastStart, ...]] = {}
+    for one in want.instances:
+        with suppress(OSError):
+            found[one.unit] = starts.parse(host.paths.starts(one.name).read_text(errors="replace"))
+    return found
 
 
 def _generation(host: Host, spec: HostSpec, machine: Machine, want: Release, terms: Terms) -> Generation:

@@ -1,6 +1,7 @@
 """`dsv4ctl plan`, and how a plan is shown."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ def show(plan: "Plan", *, as_json: bool) -> int:
         for foreseen in plan.memory.plans:
             click.echo(memory_screen.line(foreseen))
         click.echo(screen.steps(plan.steps) if plan.steps else "nothing to do")
+        if plan.outage and not plan.outage.since:
+            click.echo(plan.outage.words)
     for warning in plan.warnings:
         click.echo(f"warning: {warning}", err=True)
     planning.refuse(plan.against())
@@ -85,6 +88,7 @@ def _json(plan: "Plan") -> dict[str, object]:
             }
             for step in plan.steps
         ],
+        "outage": {**asdict(plan.outage), "words": plan.outage.words} if plan.outage else None,
         "memory": [memory_screen.values(one) for one in plan.memory.plans],
         "refusals": [str(r) for r in plan.against()],
         "warnings": list(plan.warnings),

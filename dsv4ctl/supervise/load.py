@@ -11,6 +11,7 @@ from dsv4ctl.engine.trouble_kinds import Kind
 from dsv4ctl.health import Verdict
 from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
 from dsv4ctl.problems import Problem
+from dsv4ctl.starts import PastStart
 from dsv4ctl.supervise import look, peers, progress, words
 from dsv4ctl.supervise.engine import End
 from dsv4ctl.supervise.errands import Brought
@@ -19,7 +20,6 @@ from dsv4ctl.supervise.inbox import Happening, Quiet, Told
 from dsv4ctl.supervise.look import Looked, Who
 from dsv4ctl.supervise.outcome import SERVING_GRACE_S, Failed, Over, Ready
 from dsv4ctl.supervise.peers import Seen, Stand
-from dsv4ctl.supervise.progress import PastStart
 from dsv4ctl.supervise.proving import Asking, Proving, pace_s
 from dsv4ctl.supervise.run import Run, asked
 

@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import assert_never
 
-from dsv4ctl import procs, store
+from dsv4ctl import procs, starts, store
 from dsv4ctl.clock import Clock
 from dsv4ctl.engine import sglang
 from dsv4ctl.model import Instance, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
+from dsv4ctl.starts import PastStart
 from dsv4ctl.supervise import awaiting, engine, progress, territory, words
 from dsv4ctl.supervise.admission import Admission
 from dsv4ctl.supervise.ending import Ending
@@ -24,7 +25,7 @@ from dsv4ctl.supervise.load import Loading
 from dsv4ctl.supervise.notify import ToSystemd, ToTerminal, Voice
 from dsv4ctl.supervise.outcome import Asked, Failed, Over, Ready
 from dsv4ctl.supervise.peers import Watch
-from dsv4ctl.supervise.progress import PastStart, Progress
+from dsv4ctl.supervise.progress import Progress
 from dsv4ctl.supervise.run import Run
 from dsv4ctl.supervise.territory import Territory
 from dsv4ctl.supervise.watch import Serving
@@ -92,13 +93,13 @@ def supervise(
         _remove_secrets(instance)
 
 
-def _carried(run: Run, child: Child, starts: Path | None) -> SuperviseExit:
-    past = _past(starts)
+def _carried(run: Run, child: Child, file: Path | None) -> SuperviseExit:
+    past = _past(file)
     loading = Loading(run, past)
     outcome = loading.until_over()
     if isinstance(outcome, Ready):
         serving = Serving(run, outcome.capacity)
-        _remember(run, starts, past, loading.progress)
+        _remember(run, file, past, loading.progress)
         outcome = serving.until_over()
     return _ended(run, child, outcome)
 
@@ -170,7 +171,7 @@ def _starts_file(environment: Mapping[str, str]) -> Path | None:
 
 def _past(file: Path | None) -> tuple[PastStart, ...]:
     try:
-        return progress.parse_starts(file.read_text(errors="replace")) if file else ()
+        return starts.parse(file.read_text(errors="replace")) if file else ()
     except OSError:
         return ()
 
@@ -182,6 +183,6 @@ def _remember(run: Run, file: Path | None, past: tuple[PastStart, ...], start: P
     seconds = {str(phase): round(spent, 1) for phase, spent in progress.finished(start, run.clock.now())}
     this = PastStart(at=round(run.clock.wall()), digest=run.instance.digest, seconds=seconds)
     try:
-        store.write_atomic(file, progress.dump_starts((*past, this)), mode=0o644)
+        store.write_atomic(file, starts.dump((*past, this)), mode=0o644)
     except Problem as problem:
         run.journal.note(str(problem))

@@ -1,16 +1,13 @@
 """How far a start has come, and how long is left by earlier starts. Pure: the clock is handed in."""
 
-import json
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from dsv4ctl.model import Phase
+from dsv4ctl.starts import PastStart, alike
 
 ORDER = tuple(Phase)
-# Enough for a median, and for a file that a person can read.
-KEPT_STARTS = 20
-COMPARED_STARTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +20,6 @@ class Progress:
     done: int = 0
     total: int = 0
     spent: tuple[tuple[Phase, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastStart:
-    """A start that got ready: when, with which digest, and how many seconds each phase took."""
-
-    at: float
-    digest: str
-    seconds: Mapping[str, float]
 
 
 def begun(now: float) -> Progress:
@@ -79,9 +67,7 @@ def left_s(progress: Progress, past: Iterable[PastStart], digest: str, now: floa
 
     Starts of the same instance digest are compared where there are some: another context length takes other times.
     """
-    starts = list(past)
-    alike = [start for start in starts if start.digest == digest] or starts
-    estimates = [_left_of(start, progress, now) for start in alike[-COMPARED_STARTS:]]
+    estimates = [_left_of(start, progress, now) for start in alike(past, digest)]
     known = [estimate for estimate in estimates if estimate is not None]
     return round(statistics.median(known)) or None if known else None
 
@@ -94,22 +80,3 @@ def _left_of(start: PastStart, progress: Progress, now: float) -> float | None:
         # A tenth is enough to know how fast it goes today.
         return spent * (progress.total - progress.done) / progress.done + later
     return None if spent > 2 * here + 5 else max(0.0, here - spent) + later
-
-
-def parse_starts(text: str) -> tuple[PastStart, ...]:
-    """Read starts.jsonl, oldest first. A line that was cut or is of another version is left out."""
-    return tuple(start for line in text.splitlines() if (start := _parse_start(line)) is not None)
-
-
-def dump_starts(starts: Iterable[PastStart]) -> str:
-    """The youngest starts as the text of starts.jsonl."""
-    return "".join(json.dumps(asdict(start)) + "\n" for start in list(starts)[-KEPT_STARTS:])
-
-
-def _parse_start(line: str) -> PastStart | None:
-    try:
-        found = json.loads(line)
-        seconds = {str(phase): float(value) for phase, value in found["seconds"].items()}
-        return PastStart(at=float(found["at"]), digest=str(found["digest"]), seconds=seconds)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None

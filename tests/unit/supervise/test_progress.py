@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsv4ctl import starts
 from dsv4ctl.model import Phase
+from dsv4ctl.starts import PastStart
 from dsv4ctl.supervise import progress
-from dsv4ctl.supervise.progress import PastStart
 
 PAST = PastStart(at=0.0, digest="aaa", seconds={"starting": 10, "weights": 100, "graphs": 40, "warmup": 2})
 
@@ -66,20 +67,20 @@ def test_starts_of_the_same_digest_are_compared_when_there_are_some() -> None:
 
 
 def test_starts_come_back_from_their_file_and_the_file_stays_small() -> None:
-    starts = [PastStart(at=float(n), digest="aaa", seconds={"weights": float(n)}) for n in range(100)]
-    kept = progress.parse_starts(progress.dump_starts(starts))
-    assert list(kept) == starts[-progress.KEPT_STARTS :]
+    written = [PastStart(at=float(n), digest="aaa", seconds={"weights": float(n)}) for n in range(100)]
+    kept = starts.parse(starts.dump(written))
+    assert list(kept) == written[-starts.KEPT :]
 
 
 @given(st.text())
 def test_a_damaged_file_is_no_reason_to_fail(text: str) -> None:
-    assert progress.parse_starts(text) == ()
+    assert starts.parse(text) == ()
 
 
 def test_a_cut_line_loses_only_itself() -> None:
-    text = progress.dump_starts([PAST])
-    assert progress.parse_starts(text + text[:20]) == (PAST,)
-    assert progress.parse_starts('{"at": 1, "digest": "a", "seconds": []}\n' + text) == (PAST,)
+    text = starts.dump([PAST])
+    assert starts.parse(text + text[:20]) == (PAST,)
+    assert starts.parse('{"at": 1, "digest": "a", "seconds": []}\n' + text) == (PAST,)
 
 
 def test_the_phases_of_a_start_are_remembered_with_their_seconds() -> None:

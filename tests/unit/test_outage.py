@@ -1,0 +1,78 @@
+"""The expected outage: from which stop to which proof, how long by earlier starts, or why nobody can tell."""
+
+from dataclasses import replace
+
+from dsv4ctl import outage, plan
+from dsv4ctl.model import HostView, Release
+from dsv4ctl.outage import Outage
+from dsv4ctl.starts import PastStart
+from tests.unit.test_plan import taken
+from tests.unit.test_plan_modes import DECODE, PREFILL, ROUTER, asked, serving
+
+SERVER = "dsv4-server.service"
+
+
+def past(**seconds: float) -> dict[str, tuple[PastStart, ...]]:
+    """One earlier start of each, of other digests."""
+    starts = {name: PastStart(at=1.0, digest="old", seconds={"weights": took}) for name, took in seconds.items()}
+    return {f"dsv4-{name}.service": (start,) for name, start in starts.items()}
+
+
+def found(want: Release, view: HostView, known: dict[str, tuple[PastStart, ...]]) -> Outage | None:
+    return outage.of(want, view, plan.deploy(want, view), known)
+
+
+def test_a_switch_is_an_outage_from_the_routers_stop_to_the_servers_proof() -> None:
+    view = replace(serving(asked("pd")), ports={30001: taken(30001, ROUTER)})
+
+    away = found(asked("single-tp4"), view, past(server=240))
+
+    assert away is not None
+    assert away.words == (
+        f"port 30001 does not answer from the stop of {ROUTER} to the proof of {SERVER}, about 4 min after the drain"
+    )
+
+
+def test_halves_load_side_by_side_so_the_slower_counts_and_the_router_comes_on_top() -> None:
+    away = found(asked("pd"), HostView(), past(prefill=100, decode=240, router=3))
+
+    assert away is not None
+    assert (away.since, away.until, away.seconds) == ("", ROUTER, 243)
+
+
+def test_what_was_never_started_here_makes_it_unknown_and_is_named() -> None:
+    away = found(asked("pd"), HostView(), past(prefill=100, router=3))
+
+    assert away is not None
+    assert away.words == (
+        f"port 30001 does not answer before the proof of {ROUTER}, "
+        f"for how long is not known: {DECODE} was never started here"
+    )
+
+
+def test_earlier_starts_of_the_same_digest_count_before_others() -> None:
+    want = asked("single-tp4")
+    mine = PastStart(at=2.0, digest=want.instances[0].digest, seconds={"weights": 30.0})
+
+    away = found(want, HostView(), {SERVER: (*past(server=500)[SERVER], mine)})
+
+    assert away is not None
+    assert away.seconds == 30
+
+
+def test_nothing_to_do_is_no_outage_and_neither_is_a_server_behind_a_router_that_has_another() -> None:
+    dual = serving(asked("dual-tp4"))
+    half = replace(dual, running={**dual.running, "dsv4-server-1.service": "old"}, ports={30001: taken(30001, ROUTER)})
+
+    assert found(asked("dual-tp4"), dual, {}) is None
+    assert found(asked("dual-tp4"), half, {}) is None
+
+
+def test_over_mooncake_the_port_is_away_while_one_half_loads() -> None:
+    pair = serving(asked("pd", "mooncake"))
+    half = replace(pair, running={**pair.running, PREFILL: "old"}, ports={30001: taken(30001, ROUTER)})
+
+    away = found(asked("pd", "mooncake"), half, past(prefill=90, router=2))
+
+    assert away is not None
+    assert (away.since, away.until, away.seconds) == (ROUTER, ROUTER, 92)
