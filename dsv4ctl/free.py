@@ -100,7 +100,7 @@ def awaits(instances: Iterable[Instance], found: Found, *, limit_s: float = DRIV
     waiting = tuple((gpu.index, gpu.uuid) for gpu in found.busy(named))
     if not waiting:
         return ()
-    reason = "; ".join(filter(None, (gpus.busy(gpu) for gpu in found.busy(named))))
+    reason = "; ".join(dict.fromkeys(filter(None, (gpus.busy(gpu) for gpu in found.busy(named)))))
     return (AwaitGpus(gpus=waiting, limit_s=limit_s, reason=reason),)
 
 
@@ -111,7 +111,7 @@ def awaits_ports(instances: Iterable[Instance], ports: Mapping[int, PortView]) -
     if not waiting:
         return ()
     holders = dict.fromkeys(holder.unit for _, seen in waiting for holder in seen.holders if holder.unit)
-    reason = f"they were {' and '.join(holders)}'s" if holders else waiting[0][1].blocked
+    reason = f"{' and '.join(holders)} had them" if holders else waiting[0][1].blocked
     return (AwaitPorts(binds=tuple(bind for bind, _ in waiting), limit_s=PORTS_S, reason=reason),)
 
 

@@ -113,7 +113,7 @@ def test_ports_of_what_is_stopped_are_waited_for_before_their_next_owner_starts(
     assert {port for _, port in waits.binds} == {30001, 20001}
     assert steps.index(waits) > max(n for n, step in enumerate(steps) if isinstance(step, Stop))
     assert steps.index(waits) < min(n for n, step in enumerate(steps) if isinstance(step, Start))
-    assert waits.reason == f"they were {ROUTER} and {PREFILL}'s"
+    assert waits.reason == f"{ROUTER} and {PREFILL} had them"
 
 
 def test_a_masked_unit_is_refused_with_what_to_type() -> None:
