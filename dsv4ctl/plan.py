@@ -44,6 +44,8 @@ def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Ste
         *writes,
         *_stops(_stale_stops(release, stale), _due_stops(wanting)),
         *(Disable(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if u.enabled == "enabled"),
+        # Else systemd goes on to count it as failed when its file is gone.
+        *(ResetFailed(unit=u.name, reason=f"mode {release.mode} has no {u.name}") for u in stale if _has_failed(u)),
         *removals,
         *_reload(release, view, any_file=any(_is_unit(s.path) for s in touched)),
         *_frees(wanting, view, found),
@@ -232,6 +234,10 @@ def _installed(view: HostView) -> tuple[Unit, ...]:
 def _stale_units(release: Release, view: HostView) -> tuple[Unit, ...]:
     wanted = {i.unit for i in release.instances}
     return tuple(u for u in _our_services(view) if u.name not in wanted and _matters(u, view))
+
+
+def _has_failed(unit: Unit) -> bool:
+    return unit.active is ActiveState.FAILED
 
 
 def _matters(unit: Unit, view: HostView) -> bool:

@@ -10,7 +10,8 @@ from dsv4ctl.child import Done
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
-from tests.system.deploying import PORT, QUICK, UNIT, deploy, processes_of_ours, prop, until
+from tests.system import pairs
+from tests.system.deploying import PORT, QUICK, UNIT, deploy, locked_by, processes_of_ours, prop, until, wait_for_words
 
 # The stand-in behaves by its port, so that a release on this one is bad and the one before it is not.
 BAD_PORT = 30009
@@ -26,7 +27,7 @@ def kept_numbers(machine: Machine) -> list[str]:
 
 
 def run(machine: Machine, *words: str) -> Done:
-    return machine.run(("dsv4ctl", *words), timeout_s=60, check=False)
+    return machine.run(("dsv4ctl", *words), timeout_s=120, check=False)
 
 
 @pytest.fixture
@@ -203,3 +204,41 @@ def test_the_audit_trail_tells_who_did_what_and_what_came_of_it(machine: Machine
     shown = run(machine, "history", "--audit").stdout.splitlines()
     assert len(shown) == 4
     assert f"dsv4ctl deploy --port {BAD_PORT} --reason 'try it': status 12" in shown[1]
+
+
+def test_a_deploy_that_is_killed_is_in_the_audit_trail_and_its_release_has_no_verdict(
+    machine: Machine, behaviour: Behave
+) -> None:
+    behaviour(PORT, **(QUICK | {"load_s": 3.0}))
+    deploying = machine.popen(("dsv4ctl", "deploy", "--port", str(PORT), "--reason", "killed"))
+    wait_for_words(machine, "weights")
+    machine.run(("kill", "-KILL", str(locked_by(machine))), timeout_s=5)
+    deploying.wait(timeout=20)
+    cut = run(machine, "history").stdout
+
+    done = deploy(machine)
+
+    assert "none: it was cut short, or is under way" in cut
+    assert done.stdout.splitlines()[-1] == f"release 1 serves on port {PORT}"
+    lines = [json.loads(line) for line in run(machine, "history", "--audit", "--json").stdout.splitlines()]
+    assert [(line["what"], line["reason"], line["status"]) for line in lines] == [
+        ("deploy", "killed", None),
+        ("deploy", "", 0),
+    ]
+
+
+def test_a_whole_pair_comes_back_with_its_router_when_the_server_in_its_place_fails(
+    machine: Machine, behaviour: Behave
+) -> None:
+    pairs.prepare(machine)
+    pairs.deploy(machine, "small")
+    behaviour(BAD_PORT, **BAD)
+
+    failed = run(machine, "deploy", "--mode", "single-tp4", "--port", str(BAD_PORT))
+
+    assert failed.status == Status.REVERTED, failed.stderr
+    assert failed.stderr.splitlines()[-1] == f"release 1 serves again on port {PORT}"
+    assert pairs.probe(machine).status == Status.OK
+    assert not (machine.root / f"etc/systemd/system/{UNIT}").exists()
+    failures = machine.run(("systemctl", "list-units", "--failed", "--plain", "--no-legend", "dsv4*"), timeout_s=10)
+    assert failures.stdout == ""
