@@ -1,8 +1,13 @@
-"""An attempt at a release, guarded: it is proved and said so, or the host returns once to the last one that was."""
+"""An attempt at a release, guarded: it is proved and said so, or the host returns once to the last one that was.
+
+What is written, in this order, so that a cut anywhere is understood: the release (before anything is done for it), the
+verdict and the evidence of a failure (before anything is done about it), the verdict again with what serves after that.
+A release without a verdict is one whose attempt was cut short.
+"""
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dsv4ctl import evidence, execute, generations, gpus, marking, observe, planning, probing
 from dsv4ctl.due import DOWN, UP
@@ -10,11 +15,26 @@ from dsv4ctl.evidence import Watch
 from dsv4ctl.findings import Probing
 from dsv4ctl.generations import Generation, Kept, Outcome, Verdict
 from dsv4ctl.host import Host
-from dsv4ctl.model import HostView, Role
+from dsv4ctl.model import HostView, Release, Role
 from dsv4ctl.planning import Plan, Terms
 from dsv4ctl.problems import Problem, Reverted
 from dsv4ctl.steps import Disable, Step, Stop, started
 from dsv4ctl.telling import Tell, Warns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What is attempted, on which terms, and who watches."""
+
+    host: Host
+    made: Plan
+    terms: Terms
+    watch: Watch
+
+    @property
+    def number(self) -> int:
+        """The number of the release."""
+        return self.made.generation.number
 
 
 def attempt(host: Host, made: Plan, terms: Terms, tell: Tell) -> Probing:
@@ -23,95 +43,18 @@ def attempt(host: Host, made: Plan, terms: Terms, tell: Tell) -> Probing:
     Raises Reverted when it failed and the last good release serves again; else the Problem of what failed, with what
     serves now as its last line.
     """
-    watch = Watch(host, tell)
+    this = Attempt(host=host, made=made, terms=terms, watch=Watch(host, tell))
     try:
-        execute.carry_out(host, made.steps, watch.tell)
+        execute.carry_out(host, made.steps, this.watch.tell)
         proved = probing.prove(host, made.release.instances)
         marking.after(host, made.release.instances, made.memory)
     except Problem as problem:
         # Not kept is not begun. And what was there before, and serves in its way, is not taken down by a look at it.
-        if made.generation.number not in host.store.releases.numbers() or not started(made.steps):
+        if this.number not in host.store.releases.numbers() or not started(made.steps):
             raise
-        raise _failed(host, made, (problem, watch), terms, tell) from problem
-    _succeeded(host, made, (proved, watch), terms)
+        raise _failed(this, problem) from problem
+    _succeeded(this, proved)
     return proved
-
-
-def _succeeded(host: Host, made: Plan, what: tuple[Probing, Watch], terms: Terms) -> None:
-    """Keep the verdict of a change, or the first good one of what was there; forget what is too old."""
-    proved, watch = what
-    before = _before(host, made)
-    if made.steps or before is None or before.proved_at is None:
-        verdict = replace(_verdict(host, Outcome.PROVED, watch), serves=serves(made.generation), proof=proved)
-        try:
-            _judge(host, made, verdict)
-        except Problem as problem:
-            raise problem.extended(serves(made.generation)) from problem
-    kept = host.store.releases.all()
-    here = next((one for one in kept if one.number == made.generation.number), None)
-    host.store.releases.forget(generations.forgotten(kept, here, terms.keep))
-
-
-def _failed(host: Host, made: Plan, what: tuple[Problem, Watch], terms: Terms, tell: Tell) -> Problem:
-    """Keep what was seen, then go back, or leave nothing that a reboot would start again."""
-    problem, watch = what
-    verdict = replace(_verdict(host, Outcome.FAILED, watch), words=str(problem))
-    # A full disk may be the very cause: what cannot be written must not keep the host from serving again.
-    with suppress(Problem):
-        _judge(host, made, verdict)
-        seen = evidence.gather(host, made.release.instances, watch, problem)
-        host.store.releases.testify(made.generation.number, seen)
-    good = generations.returns_to(made.generation, host.store.releases.all()) if terms.revert else None
-    end = _return(host, made, (problem, good), tell) if good else _leave(host, made, problem, terms)
-    with suppress(Problem):
-        _judge(host, made, replace(verdict, serves=str(end).splitlines()[-1]))
-    return end
-
-
-def _return(host: Host, made: Plan, what: tuple[Problem, Kept], tell: Tell) -> Problem:
-    problem, good = what
-    tell(Warns(f"{problem}; going back to release {good.number}"))
-    try:
-        steps, against = planning.back(host, good, gpus.read())
-        planning.refuse(against)
-        execute.carry_out(host, steps, tell)
-        probing.prove(host, good.generation.release.instances)
-    except Problem as second:
-        view = observe.host(host, good.generation.release)
-        return problem.extended(
-            f"release {good.number} cannot be brought back either: {second}", _history(made), _stands(view)
-        )
-    return Reverted("\n".join((problem.whole(), _history(made), serves(good.generation, again=True))))
-
-
-def _leave(host: Host, made: Plan, problem: Problem, terms: Terms) -> Problem:
-    """Nothing to go back to: what failed is down, and is not started at the next boot."""
-    also = []
-    try:
-        view = observe.host(host, made.release)
-        execute.carry_out(host, tuple(_downs(made, view, stop=terms.revert)), lambda _: None)
-    except Problem as second:
-        also.append(str(second))
-    return problem.extended(*also, _history(made), _stands(observe.host(host, made.release)))
-
-
-def _downs(made: Plan, view: HostView, *, stop: bool) -> Iterable[Step]:
-    why = f"release {made.generation.number} failed, and there is none to go back to"
-    for one in started(made.steps):
-        unit = view.units.get(one.unit)
-        if unit is None:
-            continue
-        ends = stop and unit.active not in DOWN and view.running.get(one.unit) == one.digest
-        if ends:
-            yield Stop(unit=one.unit, reason=why)
-        if unit.enabled == "enabled" and (ends or unit.active in DOWN):
-            yield Disable(unit=one.unit, reason=why)
-
-
-def _stands(view: HostView) -> str:
-    """What runs of ours, as the last line of a failure."""
-    up = sorted(name for name, unit in view.units.items() if name.endswith(".service") and unit.active in UP)
-    return f"{', '.join(up)} still runs" if up else "nothing serves now"
 
 
 def serves(generation: Generation, *, again: bool = False) -> str:
@@ -122,21 +65,98 @@ def serves(generation: Generation, *, again: bool = False) -> str:
     return f"release {generation.number} serves {'again ' if again else ''}on {ports}"
 
 
-def _history(made: Plan) -> str:
-    return f"release {made.generation.number} failed; what was seen of it: dsv4ctl history {made.generation.number}"
+def _succeeded(this: Attempt, proved: Probing) -> None:
+    """Keep the verdict of a change, or the first good one of what was there; forget what is too old."""
+    releases, words, before = this.host.store.releases, serves(this.made.generation), _before(this)
+    if this.made.steps or before is None or before.proved_at is None:
+        try:
+            _judge(this, replace(_verdict(this, Outcome.PROVED), serves=words, proof=proved))
+        except Problem as problem:
+            raise problem.extended(words) from problem
+    kept = releases.all()
+    here = next((one for one in kept if one.number == this.number), None)
+    releases.forget(generations.forgotten(kept, here, this.terms.keep))
 
 
-def _verdict(host: Host, outcome: Outcome, watch: Watch) -> Verdict:
-    took_s = round(host.clock.now() - watch.began, 2)
-    return Verdict(outcome=outcome, at=host.clock.wall(), took_s=took_s, phases=watch.phases())
+def _failed(this: Attempt, problem: Problem) -> Problem:
+    """Keep what was seen, then go back, or leave nothing that a reboot would start again."""
+    releases, verdict = this.host.store.releases, replace(_verdict(this, Outcome.FAILED), words=str(problem))
+    # A full disk may be the very cause: what cannot be written must not keep the host from serving again.
+    with suppress(Problem):
+        _judge(this, verdict)
+        releases.testify(this.number, evidence.gather(this.host, this.made.release.instances, this.watch, problem))
+    good = generations.returns_to(this.made.generation, releases.all()) if this.terms.revert else None
+    end = _return(this, problem, good) if good else _leave(this, problem)
+    with suppress(Problem):
+        _judge(this, replace(verdict, serves=str(end).splitlines()[-1]))
+    return end
 
 
-def _before(host: Host, made: Plan) -> Verdict | None:
+def _return(this: Attempt, problem: Problem, good: Kept) -> Problem:
+    """Bring the last good release back, once; how that ended is the end of the attempt."""
+    back, failed = good.generation, _history(this)
+    this.watch.tell(Warns(f"{problem}; going back to release {good.number}"))
+    try:
+        steps, against = planning.back(this.host, good, gpus.read())
+        planning.refuse(against)
+        execute.carry_out(this.host, steps, this.watch.tell)
+        probing.prove(this.host, back.release.instances)
+    except Problem as second:
+        lost = f"release {good.number} cannot be brought back either: {second}"
+        return problem.extended(lost, failed, _stands(this.host, back.release))
+    return Reverted("\n".join((problem.whole(), failed, serves(back, again=True))))
+
+
+def _leave(this: Attempt, problem: Problem) -> Problem:
+    """Nothing to go back to: what failed is down, and is not started at the next boot."""
+    also = []
+    try:
+        steps = tuple(_downs(this, observe.host(this.host, this.made.release)))
+        execute.carry_out(this.host, steps, this.watch.tell)
+    except Problem as second:
+        also.append(str(second))
+    return problem.extended(*also, _history(this), _stands(this.host, this.made.release))
+
+
+def _downs(this: Attempt, view: HostView) -> Iterable[Step]:
+    """Stops what this attempt started, unless it is to be left for a look; disables what is down."""
+    why = f"release {this.number} failed, and is not to be started again"
+    for one in started(this.made.steps):
+        unit = view.units.get(one.unit)
+        if unit is None:
+            continue
+        ends = this.terms.revert and unit.active not in DOWN and view.running.get(one.unit) == one.digest
+        if ends:
+            yield Stop(unit=one.unit, reason=why)
+        if unit.enabled == "enabled" and (ends or unit.active in DOWN):
+            yield Disable(unit=one.unit, reason=why)
+
+
+def _stands(host: Host, release: Release) -> str:
+    """What runs of ours, as the last line of a failure."""
+    try:
+        view = observe.host(host, release)
+    except Problem as problem:
+        return f"what serves now cannot be told: {problem}"
+    up = sorted(name for name, unit in view.units.items() if name.endswith(".service") and unit.active in UP)
+    return f"{', '.join(up)} still runs" if up else "nothing serves now"
+
+
+def _history(this: Attempt) -> str:
+    return f"release {this.number} failed; what was seen of it: dsv4ctl history {this.number}"
+
+
+def _verdict(this: Attempt, outcome: Outcome) -> Verdict:
+    clock, watch = this.host.clock, this.watch
+    return Verdict(outcome=outcome, at=clock.wall(), took_s=round(clock.now() - watch.began, 2), phases=watch.phases())
+
+
+def _before(this: Attempt) -> Verdict | None:
     """The verdict of an earlier attempt at the same release."""
     with suppress(Problem):
-        return host.store.releases.read(made.generation.number).verdict
+        return this.host.store.releases.read(this.number).verdict
     return None
 
 
-def _judge(host: Host, made: Plan, verdict: Verdict) -> None:
-    host.store.releases.judge(made.generation.number, generations.after(_before(host, made), verdict))
+def _judge(this: Attempt, verdict: Verdict) -> None:
+    this.host.store.releases.judge(this.number, generations.after(_before(this), verdict))
