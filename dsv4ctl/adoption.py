@@ -9,7 +9,7 @@ from dsv4ctl.byhand import draft as drafting
 from dsv4ctl.byhand.draft import Draft, Roles
 from dsv4ctl.byhand.likeness import Likeness, likeness
 from dsv4ctl.byhand.main import Main
-from dsv4ctl.cgroups import adopted
+from dsv4ctl.cgroups import adopted, unit_of
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
@@ -72,7 +72,15 @@ def _mains(found: Found) -> Iterator[Main]:
             continue
         if main := sight(process.pid, found):
             seen.add(process.pid)
-            yield replace(main, stays=f"{suspect.signs[0]}; stop and disable that before a deploy")
+            yield _of_a_service(main, suspect.signs[0])
+
+
+def _of_a_service(main: Main, sign: str) -> Main:
+    """One that a service runs. It can be moved out where nobody would start it again: `systemd-run --unit=NAME`."""
+    if systemd.ends_for_good(unit_of(main.process.cgroup)):
+        members = (main.process.identity, *procs.descendants(main.process.pid))
+        return replace(main, tree=Tree(root=main.process, members=members, unit="", holds=(), signs=()))
+    return replace(main, stays=f"{sign}; that has to be stopped and disabled before a deploy")
 
 
 def _chosen(mains: tuple[Main, ...], numbers: Sequence[int]) -> tuple[Main, ...]:
@@ -130,7 +138,11 @@ def move(host: Host, mains: Iterable[Main], tell: Tell, *, claim: Claim | None =
     host.require_live()
     chosen = tuple(main for main in mains if not main.scope)
     if stays := [main for main in chosen if main.tree is None]:
-        raise Problem(f"cannot move pid {stays[0].process.pid}: {stays[0].stays}", hint="dsv4ctl adopt PORT...")
+        unit = unit_of(stays[0].process.cgroup)
+        raise Problem(
+            f"cannot move pid {stays[0].process.pid}: {stays[0].stays}",
+            hint=f"systemctl disable --now {unit}, then dsv4ctl deploy; dsv4ctl adopt PORT...   moves others",
+        )
     with turn.taken(host, claim or Claim(what="adopt"), tell) as taken:
         return tuple(_moved(tree, some, taken.tell) for tree, some in _by_tree(chosen))
 

@@ -168,6 +168,12 @@ def adopt(scope: str, pids: Sequence[int], *, description: str, slice_: str = ""
     until(lambda: show((scope,))[scope].active is not ActiveState.ACTIVATING or None, RealClock(), ADOPT_LIMIT_S, 0.01)
 
 
+def ends_for_good(unit: str) -> bool:
+    """Whether a service was made by systemd-run, which leaves no file, and is not started again when it ends."""
+    shown = _systemctl("show", "--property=Transient,Restart", unit, timeout_s=SHOW_TIMEOUT_S).split()
+    return sorted(shown) == ["Restart=no", "Transient=yes"]
+
+
 def reset_failed(unit: str) -> None:
     """Forget that a unit failed and how often it was started. Raises CannotRun."""
     _job("reset-failed", unit, unknown_is_fine=True)

@@ -179,7 +179,7 @@ def _notes(roles: Roles) -> Iterator[str]:
     elif roles.router and roles.router.launch.wiped:
         yield "the router has wiped its command line, so that only its ports are known; the rest is dsv4ctl's"
     if any(asked.api_key for asked in roles.asked):
-        yield "the API key stood on the command line, where every user of this host reads it; it is not in the config"
+        yield "the API key of its command line, which every user of this host can read, is not in the config"
 
 
 def _text(

@@ -69,7 +69,11 @@ def install(folder: Path, *, base_python: str) -> Path:
     return programs / "python"
 
 
-def _write_script(path: Path, python: Path, code: str = "from sglang.cli.main import main\n\nmain()") -> None:
+# As pip writes it: children that are spawned import it again.
+MAIN = "from sglang.cli.main import main\n\nif __name__ == '__main__':\n    main()"
+
+
+def _write_script(path: Path, python: Path, code: str = MAIN) -> None:
     path.write_text(f"#!{python}\n{code}\n", encoding="utf-8")
     path.chmod(0o755)
 

@@ -115,6 +115,7 @@ def test_a_pair_by_hand_of_several_starters_is_moved_as_it_is_and_a_deploy_takes
     uuids = ",".join(gpus.uuid(index) for index in range(4, 8))
     unit = (
         "systemd-run",
+        "--unit=my-decode",
         f"--setenv=CUDA_VISIBLE_DEVICES={uuids}",
         "--",
         "sh",
