@@ -165,7 +165,7 @@ def _process(name: str, boot: str, boot_s: float) -> Process | None:
         session=stat.session,
         group=stat.group,
         uid=uid,
-        user=_user(uid),
+        user=user(uid),
         comm=stat.comm,
         command="",
         state=stat.state,
@@ -204,7 +204,7 @@ def _inode(path: str) -> int:
 
 
 @cache
-def _user(uid: int) -> str:
+def user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from dsv4ctl import shared
 from dsv4ctl.blame import Blame, GpuHold, Segment, Suspect, Tree, Verdict, gpus, words
 from dsv4ctl.model import Gpu, GpuView, Identity, Instance, PortView, Process
 from dsv4ctl.problems import ForeignHolder, GpuProblem, Problem
 from dsv4ctl.quantity import bytes_text
+from dsv4ctl.shared import Space
 
 # A killed process is gone, and its memory back, when the driver has taken its contexts down: minutes on a bad day.
 DRIVER_S = 120.0
@@ -60,12 +62,14 @@ FreeStep = EndTree | AwaitGpus | AwaitPorts | RemoveSegment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Who was found on what must be free. `holds`: all that the driver and the device nodes say, believed or not."""
+    """Who was found on what must be free. `holds`: all that the driver and the device nodes say, believed or not;
+    `space`: /dev/shm, None when it was not looked at."""
 
     blame: Blame = field(default_factory=Blame)
     gpus: GpuView = field(default_factory=GpuView)
     holds: tuple[GpuHold, ...] = ()
     segments: tuple[Segment, ...] = ()
+    space: Space | None = None
 
     @property
     def ended(self) -> frozenset[Identity]:
@@ -90,8 +94,12 @@ def ends(found: Found, *, term_s: float = TERM_S, kill_s: float = DRIVER_S) -> t
 
 def segments(found: Found) -> tuple[RemoveSegment, ...]:
     """Remove every leftover of /dev/shm."""
-    why = "the process that made it is dead, and nobody uses it"
-    return tuple(RemoveSegment(segment=s, reason=f"{bytes_text(s.size_bytes)}; {why}") for s in found.segments)
+    return tuple(RemoveSegment(segment=s, reason=why_left(s)) for s in found.segments)
+
+
+def why_left(segment: Segment) -> str:
+    """Why a leftover is removed: `25.0 MiB; the process that made it is dead, and nobody uses it`."""
+    return f"{bytes_text(segment.size_bytes)}; the process that made it is dead, and nobody uses it"
 
 
 def awaits(instances: Iterable[Instance], found: Found, *, limit_s: float = DRIVER_S) -> tuple[AwaitGpus, ...]:
@@ -159,6 +167,13 @@ def unfit(instances: Iterable[Instance], view: GpuView) -> Iterator[Problem]:
         named = dict(zip(instance.gpus, instance.gpu_uuids, strict=False))
         if named and view != GpuView() and (why := gpus.missing(view, named)):
             yield GpuProblem(f"cannot start {instance.unit}: {why}", hint="nvidia-smi -L, then dsv4ctl deploy")
+
+
+def cramped(instances: tuple[Instance, ...], found: Found) -> tuple[Problem, ...]:
+    """Why /dev/shm has no room for instances that are about to start; what ours have there goes before."""
+    why = shared.lacking(instances, found.space) if instances and found.space else ""
+    units = ", ".join(instance.unit for instance in instances)
+    return (Problem(f"cannot start {units}: {why}", hint=shared.ADVICE),) if why else ()
 
 
 def blocking(port: PortView, ours: Iterable[str], ended: frozenset[Identity]) -> bool:

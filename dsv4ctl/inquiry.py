@@ -86,6 +86,7 @@ def _look(wanted: Wanted, seen: GpuView) -> Found:
         gpus=seen,
         holds=holds,
         segments=shm.leftovers(wanted.users) if wanted.users and os.geteuid() == 0 else (),
+        space=shm.space(wanted.users) if wanted.users else None,
     )
 
 

@@ -79,6 +79,7 @@ def refusals(release: Release, view: HostView, found: Found = NOBODY) -> tuple[P
             if port in view.ports and free.blocking(view.ports[port], ours, found.ended)
         ),
         *free.unfit(to_start(release, view), found.gpus),
+        *free.cramped(to_start(release, view), found),
         *free.on_gpus(found),
     )
 

@@ -40,15 +40,15 @@ class Admission:
         """
         self.voice.tell(self.voice.state)
         self._ask()
-        end, idle_reads, wanted_reads = self.clock.now() + DRIVER_S, 0, 1
+        end, idle_reads, wanted_reads, said = self.clock.now() + DRIVER_S, 0, 1, dict[str, None]()
         while True:
             match self.inbox.next(PATIENCE_S):
                 case Brought(found=Failed() as failed):
                     return failed
                 case Brought(found=Admitted() as admitted):
-                    idle_reads += 1
+                    idle_reads, said = idle_reads + 1, said | dict.fromkeys(admitted.notes)
                     if idle_reads == wanted_reads:
-                        return admitted
+                        return replace(admitted, notes=tuple(said))
                     self._ask()
                 case Brought(found=Occupied(words)):
                     if self.clock.now() >= end:

@@ -1,11 +1,11 @@
-"""What must hold before an engine is started: free ports and GPUs; an engine, a model and a key that can be used."""
+"""What must hold before an engine is started: free ports and GPUs, room in /dev/shm; engine, model and key."""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4ctl import child, needs, sockets
+from dsv4ctl import child, free, needs, shared, shm, sockets
 from dsv4ctl.engine import router, transfer
 from dsv4ctl.model import Instance, Role, SuperviseExit
 from dsv4ctl.problems import CannotRun, Problem
@@ -22,7 +22,8 @@ CREDENTIAL = "api-key"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The gate is open. `key` is the engine's API key, '' when it has none; `notes` is what may yet be missed."""
+    """The gate is open. `key` is the engine's API key, '' when it has none; `notes` is what was
+    removed for it, and what may yet be missed."""
 
     key: str
     notes: tuple[str, ...] = ()
@@ -36,8 +37,12 @@ def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Occu
     refusals = (_ports(instance), _engine(instance.argv, environment), model, key)
     if closed := next((found for found in refusals if isinstance(found, Failed)), None) or gpugate.check(instance):
         return closed
+    # Last, for it changes something: nothing is removed for a start that does not come.
+    removed = _shared_memory(instance)
+    if isinstance(removed, Failed):
+        return removed
     tools = needs.missing_tools(environment) if instance.gpus else ()
-    return Admitted(str(key), (*tools, *(needs.closed_folders(environment) if is_engine else ())))
+    return Admitted(str(key), (*removed, *tools, *(needs.closed_folders(environment) if is_engine else ())))
 
 
 def read_key(instance: Instance, environment: Mapping[str, str]) -> str | Failed:
@@ -68,6 +73,16 @@ def _ports(instance: Instance) -> Failed | None:
             words = f"cannot start: {job} port {port} is taken: {seen.blocked}{who}"
             return Failed(exit=SuperviseExit.PORT, words=words, advice="end it, or deploy on another port")
     return None
+
+
+def _shared_memory(instance: Instance) -> tuple[str, ...] | Failed:
+    """Room in /dev/shm, once what dead engines of our user left there is removed; each removal in words."""
+    found = [segment for segment in shm.leftovers((os.geteuid(),)) if shm.remove(segment)]
+    removed = tuple(f"removed {segment.path}: {free.why_left(segment)}" for segment in found)
+    if why := shared.lacking((instance,), shm.space(())):
+        said = f" ({'; '.join(removed)})" if removed else ""
+        return _missing(f"{why}{said}", shared.ADVICE)
+    return removed
 
 
 def _engine(argv: Sequence[str], environment: Mapping[str, str]) -> Failed | None:

@@ -10,9 +10,10 @@ from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import ENGINE
 from tests.conftest import Behave
+from tests.system.deploying import PORT, UNIT, configure, inside, install, journal, prop, systemctl
 from tests.system.strays import QUICK, command, engines, everybody, listening, main_of, until
 
-PORT = 30001
+SHM = "/dev/shm"  # noqa: S108 -- the private machine's
 DEPLOY = ("deploy", "--mode", "single-tp4", "--port", str(PORT))
 TEARDOWN = ("teardown", "--verify", "--port", str(PORT))
 SERVE = """
@@ -184,9 +185,8 @@ def test_leftovers_of_the_dead_in_shared_memory_go_before_a_start_and_foreign_on
 ) -> None:
     """B69: one crash leaves segments; each restart dies for lack of space."""
     behaviour(PORT, **QUICK)
-    folder = "/dev/shm"  # noqa: S108 -- the private machine's
-    ours, theirs = f"{folder}/sgl_shm_mq_999999_0", f"{folder}/sgl_shm_mq_999998_0"
-    for path in (ours, theirs, f"{folder}/postgres.1"):
+    ours, theirs = f"{SHM}/sgl_shm_mq_999999_0", f"{SHM}/sgl_shm_mq_999998_0"
+    for path in (ours, theirs, f"{SHM}/postgres.1"):
         machine.run(("sh", "-c", f"head -c 8192 /dev/zero >{path}"), timeout_s=5)
     machine.run(("chown", "1000", theirs), timeout_s=5)
 
@@ -194,10 +194,57 @@ def test_leftovers_of_the_dead_in_shared_memory_go_before_a_start_and_foreign_on
 
     assert done.status == Status.OK, done.stderr
     assert f"remove {ours}: " in done.stderr
-    left = machine.run(("ls", folder), timeout_s=5).stdout.split()
+    left = machine.run(("ls", SHM), timeout_s=5).stdout.split()
     assert "sgl_shm_mq_999999_0" not in left
     assert {"sgl_shm_mq_999998_0", "postgres.1"} <= set(left)
-    machine.run(("rm", theirs, f"{folder}/postgres.1"), timeout_s=5)
+    machine.run(("rm", theirs, f"{SHM}/postgres.1"), timeout_s=5)
+
+
+def test_a_restart_after_a_crash_removes_leftovers_and_says_so(machine: Machine, behaviour: Behave) -> None:
+    """B69: without any command of ours; the unit's sandbox hides neither /dev/shm nor who uses it."""
+    configure(machine, '[limits]\nrestart = "1s"')
+    behaviour(PORT, **QUICK)
+    assert command(machine, *DEPLOY).status == Status.OK
+    engine = inside(machine)["engine"]
+    assert (machine.root / f"proc/{engine}/root{SHM}").stat().st_dev == (machine.root / SHM[1:]).stat().st_dev
+    ours, theirs, used = (f"{SHM}/sgl_shm_mq_{pid}_0" for pid in (999999, 999998, 999997))
+    machine.run(("sh", "-c", f"for f in {ours} {theirs} {used}; do echo x >$f; done; chown 1000 {theirs}"), timeout_s=5)
+    holder = machine.popen(("sh", "-c", f"exec 9<{used}; echo up; sleep 600"))
+    assert holder.stdout is not None
+    holder.stdout.readline()
+
+    machine.run(("kill", "-KILL", str(engine)), timeout_s=5)
+    until(lambda: prop(machine, "NRestarts") == "1" and prop(machine, "ActiveState") == "active")
+
+    said = journal(machine, "-u", UNIT)
+    assert f"removed {ours}: 0.0 MiB; the process that made it is dead, and nobody uses it" in said
+    assert f"removed {theirs}" not in said
+    left = machine.run(("ls", SHM), timeout_s=5).stdout.split()
+    machine.run(("rm", theirs, used), timeout_s=5)
+    assert {theirs.rpartition("/")[2], used.rpartition("/")[2]} <= set(left)
+    assert ours.rpartition("/")[2] not in left
+
+
+def test_a_start_is_refused_once_when_shared_memory_is_too_full(machine: Machine, behaviour: Behave) -> None:
+    """B69: by a deploy before anything is touched, and by the unit itself; who has the most there is named."""
+    behaviour(PORT, **QUICK)
+    install(machine)
+    full = f"mount -o remount,size=100m {SHM}; head -c 60m /dev/zero >{SHM}/somebodys; chown 54321 {SHM}/somebodys"
+    before = machine.run(("findmnt", "-nbo", "SIZE", SHM), timeout_s=5).stdout.strip()
+    machine.run(("sh", "-ec", full), timeout_s=10)
+    words = "left in /dev/shm, and 192.0 MiB are needed for what processes of an engine share; user 54321 has 60.0 MiB"
+    try:
+        refused = command(machine, *DEPLOY)
+        start = systemctl(machine, "start", check=False)
+    finally:
+        machine.run(("sh", "-ec", f"rm {SHM}/somebodys; mount -o remount,size={before} {SHM}"), timeout_s=10)
+
+    assert refused.status == Status.HOST
+    assert words in refused.stderr
+    assert f"the largest file is {SHM}/somebodys" in refused.stderr
+    assert start.status != 0
+    assert words in prop(machine, "StatusText")
+    assert [prop(machine, name) for name in ("ExecMainStatus", "NRestarts")] == ["10", "0"]
 
 
 def test_a_dry_run_says_what_would_be_ended_and_ends_nobody(machine: Machine) -> None:

@@ -7,6 +7,7 @@ from dsv4ctl.blame import Segment, blame
 from dsv4ctl.free import AwaitGpus, EndTree, Found, RemoveSegment
 from dsv4ctl.model import Gpu, GpuView, HostView, Instance, PortView
 from dsv4ctl.problems import ForeignHolder, GpuProblem, PortTaken
+from dsv4ctl.shared import Share, Space
 from dsv4ctl.steps import Start
 from tests.unit.blame.forests import UUID, ask, holds, listens, process, scene
 from tests.unit.test_plan import instance, release
@@ -105,3 +106,20 @@ def test_a_worker_without_main_process_gets_half_a_second() -> None:
     (step,) = free.ends(Found(blame=blame(there, ask(gpus=[0]))), term_s=25)
 
     assert step.term_s == 0.5
+
+
+def space(*, free_mib: int, ours_mib: int = 0) -> Space:
+    share = Share(user="nobody", used_bytes=900 * 2**20, files=1, largest="/dev/shm/somebodys")  # noqa: S108 -- a name
+    return Space(total_bytes=2**30, free_bytes=free_mib * 2**20, ours_bytes=ours_mib * 2**20, shares=(share,))
+
+
+def test_a_start_is_refused_when_shared_memory_has_no_room_for_it() -> None:
+    (refused,) = plan.refusals(release(server()), HostView(), Found(space=space(free_mib=100)))
+
+    assert "cannot start dsv4-server.service: there are 100.0 MiB of 1.0 GiB left in /dev/shm" in str(refused)
+    assert "192.0 MiB are needed" in str(refused)
+    assert "user nobody has 900.0 MiB of 1 file in it, the largest file is /dev/shm/somebodys" in str(refused)
+
+
+def test_what_our_own_engines_have_in_shared_memory_goes_before_a_start() -> None:
+    assert plan.refusals(release(server()), HostView(), Found(space=space(free_mib=100, ours_mib=92))) == ()

@@ -2,8 +2,9 @@
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -22,6 +23,13 @@ time.sleep(60)
 """
 
 
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder of the test's own where segments lie: not every file system knows leases."""
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
 def dead_pid() -> int:
     ended = subprocess.Popen(["/bin/true"])
     ended.wait()
@@ -37,50 +45,92 @@ def names(folder: Path, uid: int = US) -> list[str]:
     return [Path(one.path).name for one in shm.leftovers([uid], folder)]
 
 
-def test_segments_of_dead_creators_are_found_and_removed(tmp_path: Path) -> None:
-    segment(tmp_path, f"sgl_shm_mq_{dead_pid()}_0")
-    segment(tmp_path, "sglang_loads_ab12.shm")
+def test_segments_of_dead_creators_are_found_and_removed(shared: Path) -> None:
+    segment(shared, f"sgl_shm_mq_{dead_pid()}_0")
+    segment(shared, "sglang_loads_ab12.shm")
 
-    found = shm.leftovers([US], tmp_path)
+    found = shm.leftovers([US], shared)
 
     assert [shm.remove(one) for one in found] == [True, True]
-    assert list(tmp_path.iterdir()) == []
+    assert list(shared.iterdir()) == []
     assert found[0].size_bytes == 4096
 
 
 @pytest.mark.parametrize("name", ["sgl_shm_mq_{pid}_0", "torch_{pid}_17_4"])
-def test_a_segment_whose_creator_lives_stays(tmp_path: Path, name: str) -> None:
-    segment(tmp_path, name.format(pid=os.getpid()))
+def test_a_segment_whose_creator_lives_stays(shared: Path, name: str) -> None:
+    segment(shared, name.format(pid=os.getpid()))
 
-    assert names(tmp_path) == []
+    assert names(shared) == []
 
 
-def test_a_segment_that_somebody_has_mapped_stays(tmp_path: Path, start: Start) -> None:
-    held = segment(tmp_path, f"sgl_shm_mq_{dead_pid()}_0")
+def test_a_segment_that_somebody_has_mapped_stays(shared: Path, start: Start) -> None:
+    held = segment(shared, f"sgl_shm_mq_{dead_pid()}_0")
     process = start(MAPS.format(path=str(held)))
 
-    assert names(tmp_path) == []
+    assert names(shared) == []
     process.kill()
     process.wait()
-    assert names(tmp_path) == [held.name]
+    assert names(shared) == [held.name]
 
 
-def test_what_no_engine_makes_or_another_user_owns_stays(tmp_path: Path) -> None:
-    segment(tmp_path, "PostgreSQL.1804289383")
-    segment(tmp_path, "pulse-shm-12")
-    (tmp_path / "sglang_folder").mkdir()
-    segment(tmp_path, "sglang_loads_theirs.shm")
+def test_a_segment_that_is_open_somewhere_is_not_even_removed_after_the_look(shared: Path) -> None:
+    held = segment(shared, "psm_ab12")
+    (found,) = shm.leftovers([US], shared)
 
-    assert names(tmp_path, uid=US + 1) == []
-    assert names(tmp_path) == ["sglang_loads_theirs.shm"]
+    with held.open("rb"):
+        assert names(shared) == []
+        assert not shm.remove(found)
+    assert shm.remove(found)
 
 
-def test_a_segment_that_was_made_anew_meanwhile_is_not_removed(tmp_path: Path) -> None:
-    old = segment(tmp_path, "sglang_loads_ab12.shm")
-    (found,) = shm.leftovers([US], tmp_path)
-    segment(tmp_path, "keeps_the_inode_taken")
-    old.rename(tmp_path / "sglang_elsewhere")
-    segment(tmp_path, "sglang_loads_ab12.shm")
+OPENS = """
+import os
+print("up", flush=True)
+while True:
+    os.close(os.open({path!r}, os.O_RDWR))
+"""
+
+
+def test_whoever_opens_a_segment_while_it_is_looked_at_does_not_end_us(shared: Path, start: Start) -> None:
+    opened = segment(shared, "psm_ab12")
+    start(OPENS.format(path=str(opened)))
+
+    seen = {len(names(shared)) for _ in range(3000)}
+
+    assert seen == {0, 1}
+
+
+def test_what_no_engine_makes_or_another_user_owns_stays(shared: Path) -> None:
+    segment(shared, "PostgreSQL.1804289383")
+    segment(shared, "pulse-shm-12")
+    (shared / "sglang_folder").mkdir()
+    segment(shared, "sglang_loads_theirs.shm")
+
+    assert names(shared, uid=US + 1) == []
+    assert names(shared) == ["sglang_loads_theirs.shm"]
+
+
+def test_a_segment_that_was_made_anew_meanwhile_is_not_removed(shared: Path) -> None:
+    old = segment(shared, "sglang_loads_ab12.shm")
+    (found,) = shm.leftovers([US], shared)
+    segment(shared, "keeps_the_inode_taken")
+    old.rename(shared / "sglang_elsewhere")
+    segment(shared, "sglang_loads_ab12.shm")
 
     assert not shm.remove(found)
-    assert (tmp_path / "sglang_loads_ab12.shm").exists()
+    assert (shared / "sglang_loads_ab12.shm").exists()
+
+
+def test_the_space_tells_what_is_left_what_is_ours_and_who_has_the_most(shared: Path) -> None:
+    segment(shared, "sglang_loads_ab12.shm")
+    (shared / "inner").mkdir()
+    (shared / "inner" / "somebodys").write_bytes(b"x" * 65536)
+
+    found = shm.space([US], shared)
+
+    assert found.ours_bytes == 4096
+    assert shm.space([US + 1], shared).ours_bytes == 0
+    assert 0 < found.free_bytes <= found.total_bytes
+    (share,) = found.shares
+    assert (share.used_bytes, share.files) == (69632, 2)
+    assert share.largest == str(shared / "inner" / "somebodys")
