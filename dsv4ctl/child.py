@@ -66,16 +66,18 @@ def run(  # noqa: PLR0913 -- the one door has all the handles; everything but ar
     input_text: str = "",
     check: bool = True,
     cwd: Path | None = None,
+    keep: Sequence[int] = (),
 ) -> Done:
     """Run a program to its end in a process group of its own and return its whole output, decoded as UTF-8.
 
-    `env` is added to our own environment. Raises MissingProgram, TimedOut (its whole group has been killed then)
-    and, when `check`, CannotRun with the program's stderr for every exit status but 0.
+    `env` is added to our own environment; `keep` are open files that the program has as well. Raises MissingProgram,
+    TimedOut (its whole group has been killed then) and, when `check`, CannotRun with the program's stderr for every
+    exit status but 0.
     """
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
     stdin = subprocess.PIPE if input_text else subprocess.DEVNULL
-    process = _start(words, stdin=stdin, stderr=subprocess.PIPE, env=env, cwd=cwd)
+    process = _start(words, stdin=stdin, stderr=subprocess.PIPE, env=env, cwd=cwd, keep=keep)
     try:
         stdout, stderr = process.communicate(input_text.encode() or None, timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
@@ -119,8 +121,14 @@ def why(done: Done) -> str:
     return f"exit status {done.status}"
 
 
-def _start(
-    words: tuple[str, ...], *, stdin: int, stderr: int, env: Mapping[str, str] | None, cwd: Path | None
+def _start(  # noqa: PLR0913 -- run's own handles, by keyword
+    words: tuple[str, ...],
+    *,
+    stdin: int,
+    stderr: int,
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own: Ctrl-C is for us alone, and a timeout can end all that it started."""
     if cwd is not None and not cwd.is_dir():
@@ -134,6 +142,7 @@ def _start(
             env={**os.environ, **LANGUAGE, **(env or {})},
             cwd=cwd,
             start_new_session=True,
+            pass_fds=keep,
         )
     except FileNotFoundError:
         raise _missing(words[0]) from None

@@ -1,31 +1,44 @@
 """The GPUs of this host, read by a program of our own so that a hanging driver takes that program and not us."""
 
+import errno
 import json
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dsv4ctl import child, topology
+from dsv4ctl.clock import RealClock, until
 from dsv4ctl.model import Gpu, GpuProcess, GpuView
 from dsv4ctl.problems import CannotRun, Problem
 
 PROGRAM = "dsv4ctl-nvml"
+# An address of the kernel's own (unix(7), abstract), one for all who ask.
+TURN = f"\0{PROGRAM}"
+LOOK_EVERY_S = 0.02
+# As long as a query may take, its end included: whoever has it still after this cannot be ended.
+TURN_LIMIT_S = 12.0
 
 
 def read(timeout_s: float = 10, sysfs: Path = topology.SYSFS) -> GpuView:
     """All GPUs in the order of their PCI addresses, or in the view's `problem` why they cannot be read.
 
-    The program is ended after `timeout_s`, or left behind when the driver holds it in uninterruptible sleep. Raises
-    Problem when it answers what it never should.
+    The program is ended after `timeout_s`, or left behind when the driver holds it in uninterruptible sleep; then none
+    is started beside it, by whichever command. Raises Problem when it answers what it never should.
     """
-    try:
-        done = child.run([program()], timeout_s=timeout_s)
-    except child.TimedOut as error:
-        left = " and cannot be ended" if error.abandoned else ""
-        return GpuView(problem=f"GPU query hung for {timeout_s:g} s{left}")
-    except CannotRun as error:
-        return GpuView(problem=str(error))
+    with socket.socket(socket.AF_UNIX) as turn:
+        if until(lambda: _taken(turn), RealClock(), TURN_LIMIT_S, LOOK_EVERY_S) is None:
+            return GpuView(
+                problem=f"GPU query hung: one that began more than {TURN_LIMIT_S:g} s ago has not come back, nor ended"
+            )
+        try:
+            done = child.run([program()], timeout_s=timeout_s, keep=(turn.fileno(),))
+        except child.TimedOut as error:
+            left = " and cannot be ended" if error.abandoned else ""
+            return GpuView(problem=f"GPU query hung for {timeout_s:g} s{left}")
+        except CannotRun as error:
+            return GpuView(problem=str(error))
     return parse(done.stdout, sysfs)
 
 
@@ -49,6 +62,20 @@ def program() -> str | Path:
     """The program that was installed with this interpreter's packages, else the one on PATH."""
     beside = Path(sys.executable).parent / PROGRAM
     return beside if beside.is_file() else PROGRAM
+
+
+def _taken(turn: socket.socket) -> bool | None:
+    """Whether it is our turn to ask; None: not yet.
+
+    The name is taken as long as somebody has the socket, so a query that hangs in the driver keeps it, and the kernel
+    takes it back from whoever ends in whatever way. It leaves no file behind, and a sandbox lets it be.
+    """
+    try:
+        turn.bind(TURN)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return None
+    return True
 
 
 def _gpu(said: Mapping[str, Any], sysfs: Path) -> Gpu:

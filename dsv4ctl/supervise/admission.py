@@ -18,7 +18,7 @@ from dsv4ctl.supervise.outcome import Failed, Over
 from dsv4ctl.supervise.run import asked
 
 PATIENCE_S = 60.0
-ASK_AGAIN_S = 1.0
+ASK_AGAIN_S, ASK_AT_LEAST_S = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Admission:
         """
         self.voice.tell(self.voice.state)
         self._ask()
-        end, idle_reads, wanted_reads, said = self.clock.now() + DRIVER_S, 0, 1, dict[str, None]()
+        began, idle_reads, wanted_reads, said = self.clock.now(), 0, 1, dict[str, None]()
         while True:
             match self.inbox.next(PATIENCE_S):
                 case Brought(found=Failed() as failed):
@@ -51,11 +51,11 @@ class Admission:
                         return replace(admitted, notes=tuple(said))
                     self._ask()
                 case Brought(found=Occupied(words)):
-                    if self.clock.now() >= end:
+                    if (waited := self.clock.now() - began) >= DRIVER_S:
                         return gpugate.refused(f"after {DRIVER_S:.0f} s {words}", "dsv4ctl who")
                     idle_reads, wanted_reads = 0, 2
-                    self._waits(words, end - self.clock.now())
-                    self._ask(after_s=ASK_AGAIN_S)
+                    self._waits(words, DRIVER_S - waited)
+                    self._ask(after_s=pace_s(waited))
                 case Told(number) if stop := asked(number, self.journal, self.voice):
                     return stop
                 case _:
@@ -70,7 +70,14 @@ class Admission:
         self.voice.tell(replace(self.voice.state, words=what))
 
 
+def pace_s(waited_s: float) -> float:
+    """How long until GPUs are looked at again. A look starts a program, so the longer it lasts the rarer they are."""
+    return min(max(ASK_AGAIN_S, waited_s / 10), ASK_AT_LEAST_S)
+
+
 def _check(admission: Admission, after_s: float) -> Admitted | Occupied | Failed:
+    """Look at everything, or after a wait at GPUs first: while they are in use, nothing else matters."""
     # In the errand's own thread, so that a signal is heard meanwhile.
     admission.clock.sleep(after_s)
-    return gate.check(admission.instance, admission.environment)
+    still = gpugate.check(admission.instance) if after_s else None
+    return still or gate.check(admission.instance, admission.environment)

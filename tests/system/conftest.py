@@ -1,9 +1,12 @@
 """Each system test finds the machine as it was booted."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import CONFIG
+from tests.system.strays import Driver
 
 # A unit that is being stopped is not started again by its restart policy, so the stop is queued before the kill.
 RESET = """
@@ -30,3 +33,13 @@ def fresh(machine: Machine) -> None:
     machine.end_session()
     machine.run(("sh", "-c", RESET), timeout_s=60)
     machine.write("/etc/dsv4ctl/config.toml", CONFIG)
+
+
+@pytest.fixture
+def driver(machine: Machine) -> Iterator[Driver]:
+    """Have the GPU program of the machine answer something else, until the test is over."""
+    # Written in place: the program is bound to where it is looked for.
+    program = machine.root / "run/rehearsal/dsv4ctl-nvml"
+    before = program.read_text()
+    yield program.write_text
+    program.write_text(before)

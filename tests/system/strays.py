@@ -10,6 +10,8 @@ from dsv4ctl.rehearsal import gpus
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import ENGINE, MODEL
 
+Driver = Callable[[str], object]
+
 # A stand-in that is there at once.
 QUICK: dict[str, object] = {"load_s": 0.2, "import_s": 0.0, "warmup_s": 0.0, "drain_poll_s": 0.1}
 

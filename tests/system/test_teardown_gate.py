@@ -3,18 +3,13 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-
-import pytest
 
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal import gpus
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
 from tests.system.deploying import UNIT, prop, systemctl
-from tests.system.strays import QUICK, command, held_bytes, until
-
-Driver = Callable[[str], object]
+from tests.system.strays import QUICK, Driver, command, held_bytes, until
 
 DEPLOY = ("deploy", "--mode", "single-tp4", "--port", "30001")
 
@@ -126,16 +121,6 @@ def test_teardown_verify_fails_for_memory_that_a_foreign_process_holds_and_names
     assert "gone  memory of GPU 1" in done.stdout
     assert time.monotonic() - began < 20
     assert notebook.poll() is None
-
-
-@pytest.fixture
-def driver(machine: Machine) -> Iterator[Driver]:
-    """Have the GPU program of the machine answer something else, until the test is over."""
-    # Written in place: the program is bound to where it is looked for.
-    program = machine.root / "run/rehearsal/dsv4ctl-nvml"
-    before = program.read_text()
-    yield program.write_text
-    program.write_text(before)
 
 
 def test_a_driver_that_hangs_takes_no_command_with_it(machine: Machine, behaviour: Behave, driver: Driver) -> None:

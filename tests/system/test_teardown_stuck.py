@@ -23,7 +23,7 @@ from tests.system.deploying import (
     systemctl,
     wait_for_words,
 )
-from tests.system.strays import command, engines, everybody, until
+from tests.system.strays import Driver, command, engines, everybody, until
 
 Release = Callable[[], None]
 NEVER = "/mnt/never/file"
@@ -139,6 +139,22 @@ def test_a_rank_of_our_own_that_outlives_its_kill_is_told_and_waited_for(
     assert f"gone  port {RENDEZVOUS}: free on both families" in said
     assert f"gone  processes of {UNIT}" in said
     assert processes_of_ours(machine) == 0
+
+
+def test_a_gpu_query_that_cannot_be_ended_has_no_second_one_beside_it(
+    machine: Machine, driver: Driver, release: Release
+) -> None:
+    """B34: at most one outstanding, of all commands together; each says that it hangs and goes on with all else."""
+    driver(f"#!/bin/sh\nexec cat {NEVER}\n")
+
+    asking = [machine.popen(("dsv4ctl", "who", str(PORT), "gpu:0")) for _ in range(2)]
+    said = "".join(one.communicate(timeout=60)[1] for one in asking)
+
+    assert "GPU query hung for 10 s and cannot be ended" in said
+    assert "GPU query hung: one that began more than 12 s ago has not come back" in said
+    assert list(everybody(machine).values()).count("cat") == 1
+    release()
+    until(lambda: "cat" not in everybody(machine).values())
 
 
 STRANGER = """
