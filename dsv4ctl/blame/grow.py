@@ -140,7 +140,11 @@ def is_orphan(links: Links, process: Process) -> bool:
     One that is killed keeps its children for as long as its threads take to end, which with a GPU may be seconds.
     """
     parent = links.scene.processes.get(process.parent_pid)
-    return parent is None or parent.pid == 1 or parent.comm == "systemd" or parent.state in ENDED
+    return parent is None or parent.pid == 1 or parent.comm == "systemd" or _has_ended(parent)
+
+
+def _has_ended(process: Process) -> bool:
+    return process.dying or process.state in ENDED
 
 
 def _stays_out(links: Links, pid: int, spared: frozenset[int]) -> bool:

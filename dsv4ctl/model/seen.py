@@ -66,7 +66,8 @@ class Process:
     """A process at one moment. `command` is for people and never decides anything.
 
     Filled by a look at all processes only (census.py): `executable`, '' when it cannot be told; `kernel`: a thread of
-    the kernel's; the namespaces by inode, 0 when they cannot be told.
+    the kernel's; the namespaces by inode, 0 when they cannot be told; `dying`: its main thread has ended, another has
+    not, and `state` is that one's.
     """
 
     identity: Identity
@@ -84,6 +85,7 @@ class Process:
     kernel: bool = False
     pid_namespace: int = 0
     net_namespace: int = 0
+    dying: bool = False
 
     @property
     def pid(self) -> int:
