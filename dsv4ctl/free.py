@@ -177,10 +177,13 @@ def cramped(instances: tuple[Instance, ...], found: Found) -> tuple[Problem, ...
 
 
 def blocking(port: PortView, ours: Iterable[str], ended: frozenset[Identity]) -> bool:
-    """Whether a port stays taken once our own units are stopped and the strays have ended."""
+    """Whether a port stays taken once our own units are stopped and the strays have ended.
+
+    What the kernel lets go of by itself does not count: the unit's gate waits for it.
+    """
     units = frozenset(ours)
     left = [h for h in port.holders if h.unit not in units and not _goes(h.processes, ended)]
-    return bool(port.blocked) and (bool(left) or not port.holders)
+    return bool(port.blocked) and not port.passes and (bool(left) or not port.holders)
 
 
 def _goes(processes: Iterable[Process], ended: frozenset[Identity]) -> bool:

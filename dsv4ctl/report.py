@@ -4,7 +4,20 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from dsv4ctl import adopted, asking, drift, gpus, installed, measurements, probe, procs, rlimits, standing, systemd
+from dsv4ctl import (
+    adopted,
+    asking,
+    drift,
+    gpus,
+    installed,
+    measurements,
+    probe,
+    procs,
+    rlimits,
+    standing,
+    systemd,
+    unwritten,
+)
 from dsv4ctl.adopted import Adopted
 from dsv4ctl.asking import Asked
 from dsv4ctl.findings import Row, Status
@@ -24,21 +37,23 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
     instances = installed.instances(host)
     # A host without systemd, or with nothing on it, has nothing to show, and that is no error.
     there = (ADOPTED_SCOPES,) if systemd.is_running() else ()
-    units = systemd.show((*there, *(i.unit for i in instances)))
+    lost = installed.faults(host)
+    units = systemd.show((*there, *(i.unit for i in instances), *lost))
     taken_over = adopted.of(units)
     with ThreadPoolExecutor(max_workers=4) as pool:
         wants_gpus = bool(taken_over) or any(i.gpus for i in instances)
         reading = pool.submit(gpus.read) if wants_gpus else None
         kept = installed.release(host)
         rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit], kept), instances))
+        bare = tuple(pool.map(lambda name: unwritten.row(units[name]), lost))
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
-    faults = tuple(f"nothing is known of {unit}: {why}" for unit, why in installed.faults(host).items())
+    faults = tuple(f"nothing is known of {unit}: {why}" for unit, why in lost.items())
     notes = (*((f"GPU memory is unknown: {view.problem}",) if view.problem else ()), *faults)
     ours = tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True))
     others = (_with_their_gpus(row, one, view) for row, one in zip(theirs, taken_over, strict=True))
     chosen = {one.unit for one in (installed.chosen(host, roles) if roles else instances)}
-    shown = (*(row for row in degraded(ours, instances) if row.unit in chosen), *(() if roles else others))
+    shown = (*(row for row in degraded(ours, instances) if row.unit in chosen), *(() if roles else (*bare, *others)))
     return Status(rows=shown, notes=notes, well=not faults and all(row.well for row in shown))
 
 

@@ -22,6 +22,10 @@ LOOPBACKS = ("127.0.0.1", "::1")
 # A cgroup that tells nothing of the owner: everybody's, or systemd's own, which makes sockets for others to inherit.
 TELLS_NOTHING = frozenset({"", "/", "/init.scope"})
 
+IN_TIME_WAIT = (
+    "connections of a server that had not set SO_REUSEADDR are in TIME_WAIT: the kernel lets go in 60 s at most"
+)
+
 _INODE = re.compile(r"\bino:(\d+)")
 _V6ONLY = re.compile(r"\bv6only:1\b")
 # ss writes "cgroup:PATH" among other fields, each "word:value"; a path of systemd's has no spaces (it writes \x20).
@@ -99,7 +103,8 @@ def connections(port: int) -> int:
 def view(host: str, port: int) -> PortView:
     """A port as found, for a server that shall bind `host`. Binds it for an instant: see `blocked`."""
     found = holders(port)
-    return PortView(port=port, holders=found, blocked=_blocked(host, port, found))
+    why = _blocked(host, port, found)
+    return PortView(port=port, holders=found, blocked=why, passes=why == IN_TIME_WAIT)
 
 
 def blocked(host: str, port: int) -> str:
@@ -254,9 +259,7 @@ def _connected_words(port: int, seen: Iterable[Socket]) -> str:
     # A connection without inode is in nobody's hands: TIME_WAIT and what the kernel closes on its own.
     connected = [found for found in seen if found.listener.inode]
     if not connected:
-        return (
-            "connections of a server that had not set SO_REUSEADDR are in TIME_WAIT: the kernel lets go in 60 s at most"
-        )
+        return IN_TIME_WAIT
     who = " and ".join(map(words, _held(found.listener for found in connected[:3])))
     peers = ", ".join(found.peer for found in connected[:3])
     first, last = ephemeral_range()

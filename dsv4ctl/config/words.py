@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from dsv4ctl import modes, quantity, secret
 from dsv4ctl.config import engine_args
+from dsv4ctl.unitfile import RUNNERS, SHELLS
 
 # The kernel carries no single argument or variable above 128 KiB (MAX_ARG_STRLEN in execve(2)).
 _LONGEST = 65536
@@ -18,7 +19,6 @@ _NOT_CARRIED = re.compile("[\0\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _LARGEST_SHOWN = 2**64
 MODE_NAME = r"[a-z0-9][a-z0-9-]{0,39}"
 MODE_NAME_ALLOWED = "a mode's name of lower-case letters, digits and dashes, such as single-tp4"
-_RUNNERS = frozenset({"bash", "conda", "env", "nohup", "poetry", "screen", "sh", "sudo", "tmux", "uv", "uvx"})
 # systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager".
 _SET_BY_SYSTEMD = frozenset(
     {
@@ -180,7 +180,7 @@ def model_folder(value: object) -> str:
 def interpreter(value: object) -> str:
     """The engine's own Python. A runner in its place would not pass signals on, and its child would outlive it."""
     path = absolute_path("the engine's Python interpreter")(value)
-    if PurePosixPath(path).name in _RUNNERS:
+    if PurePosixPath(path).name in RUNNERS | SHELLS | {"env"}:
         raise ValueError(
             "allowed is the interpreter of the engine's environment itself, such as /opt/sglang/bin/python, no runner"
         )

@@ -123,11 +123,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortView:
-    """One port as found: its listeners, and why a server could not bind it now ('' when it could)."""
+    """One port as found: its listeners, and why a server could not bind it now ('' when it could).
+
+    `passes`: by nobody, but by what is left of ended connections; the kernel lets go of it by itself.
+    """
 
     port: int
     holders: tuple[Holder, ...] = ()
     blocked: str = ""
+    passes: bool = False
 
 
 class Phase(StrEnum):

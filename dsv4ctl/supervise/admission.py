@@ -50,11 +50,12 @@ class Admission:
                     if idle_reads == wanted_reads:
                         return replace(admitted, notes=tuple(said))
                     self._ask()
-                case Brought(found=Occupied(words)):
+                case Brought(found=Occupied() as occupied):
                     if (waited := self.clock.now() - began) >= DRIVER_S:
-                        return gpugate.refused(f"after {DRIVER_S:.0f} s {words}", "dsv4ctl who")
+                        why = f"after {DRIVER_S:.0f} s {occupied.words}"
+                        return gpugate.refused(why, "dsv4ctl who", occupied.exit)
                     idle_reads, wanted_reads = 0, 2
-                    self._waits(words, DRIVER_S - waited)
+                    self._waits(occupied, DRIVER_S - waited)
                     self._ask(after_s=pace_s(waited))
                 case Told(number) if stop := asked(number, self.journal, self.voice):
                     return stop
@@ -64,9 +65,9 @@ class Admission:
     def _ask(self, after_s: float = 0.0) -> None:
         self.inbox.send("gate", partial(_check, self, after_s))
 
-    def _waits(self, words: str, left_s: float) -> None:
+    def _waits(self, occupied: Occupied, left_s: float) -> None:
         self.voice.extend(left_s + PATIENCE_S)
-        what = f"waiting for the driver, at most {left_s:.0f} s more: {words}"
+        what = f"waiting for {occupied.keeper}, at most {left_s:.0f} s more: {occupied.words}"
         self.voice.tell(replace(self.voice.state, words=what))
 
 

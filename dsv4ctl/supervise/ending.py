@@ -5,10 +5,10 @@ import signal
 from dataclasses import replace
 from functools import partial
 
-from dsv4ctl import health, probe, procs, sockets, threads
+from dsv4ctl import health, probe, procs, sockets
 from dsv4ctl.model import Identity, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
-from dsv4ctl.supervise import drain, territory, words
+from dsv4ctl.supervise import drain, look, territory, words
 from dsv4ctl.supervise.drain import Drain, Load
 from dsv4ctl.supervise.engine import End, signal_name
 from dsv4ctl.supervise.errands import Brought
@@ -166,7 +166,7 @@ class Ending:
         return ()
 
     def _left_over(self, left: tuple[Identity, ...], before: str) -> SuperviseExit:
-        shown = ", ".join(_shown(process) for process in left[:5])
+        shown = ", ".join(look.one(process) for process in left[:5])
         line = f"{before}left over after KILL and {SWEEP_S:g} s: {shown}"
         advice = "look at it with `ps -o pid,stat,wchan,args -p " + ",".join(str(p.pid) for p in left) + "`"
         state = replace(self._run.voice.state, phase=Phase.FAILED, words=line, advice=advice)
@@ -197,10 +197,4 @@ def abort_all(run: Run) -> None:
 def _not_gone(said: RunState, left: tuple[Identity, ...]) -> str:
     """What is said while killed processes do not go: one in a driver call goes when the driver lets it."""
     before = said.words if said.phase is Phase.FAILED else "stopping"
-    return f"{before}; killed, and not gone yet: {', '.join(map(_shown, left[:5]))}"
-
-
-def _shown(process: Identity) -> str:
-    found, (state, waits) = procs.read(process.pid), threads.doing(process.pid)
-    doing = f"{state} in {waits}" if waits else state
-    return f"pid {process.pid} ({found.comm}, state {doing})" if found else f"pid {process.pid}"
+    return f"{before}; killed, and not gone yet: {', '.join(map(look.one, left[:5]))}"

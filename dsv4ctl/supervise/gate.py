@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4ctl import child, free, needs, shared, shm, sockets
+from dsv4ctl import child, free, needs, procs, shared, shm, sockets, threads
 from dsv4ctl.engine import router, transfer
 from dsv4ctl.model import Instance, Role, SuperviseExit
 from dsv4ctl.problems import CannotRun, Problem
-from dsv4ctl.supervise import gpugate, look
+from dsv4ctl.supervise import gpugate, look, territory
 from dsv4ctl.supervise.gpugate import Occupied
 from dsv4ctl.supervise.outcome import Failed
 
@@ -18,6 +18,7 @@ _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if 
 # An interpreter starts in 0.1 s; one on a network file system that nobody has touched since boot takes its time.
 PYTHON_TIMEOUT_S = 60.0
 CREDENTIAL = "api-key"
+LEFT_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,16 @@ def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Occu
     key = read_key(instance, environment)
     is_engine = instance.role is not Role.ROUTER
     model = _model(instance.model) if is_engine else None
-    refusals = (_ports(instance), _engine(instance.argv, environment), model, key)
-    if closed := next((found for found in refusals if isinstance(found, Failed)), None) or gpugate.check(instance):
+    refusals = (
+        _leftovers(instance, environment),
+        _ports(instance),
+        _engine(instance.argv, environment),
+        model,
+        key,
+    )
+    failed = next((found for found in refusals if isinstance(found, Failed)), None)
+    waits = next((found for found in refusals if isinstance(found, Occupied)), None)
+    if closed := failed or gpugate.check(instance) or waits:
         return closed
     # Last, for it changes something: nothing is removed for a start that does not come.
     removed = _shared_memory(instance)
@@ -61,18 +70,37 @@ def read_key(instance: Instance, environment: Mapping[str, str]) -> str | Failed
     return key
 
 
-def _ports(instance: Instance) -> Failed | None:
+def _leftovers(instance: Instance, environment: Mapping[str, str]) -> Failed | Occupied | None:
+    """Whoever is in our unit already. Those that have been killed are waited for, a driver call may hold them; others
+    survived a stop by the unit's settings, so they would be there again next time."""
+    inside = procs.cgroup_pids(territory.claim(instance.unit, environment))
+    ours = {os.getpid(), *(one.pid for one in procs.descendants(os.getpid()))}
+    left = [one for pid in inside if pid not in ours and (one := procs.identity(pid)) and procs.alive(one)]
+    if not left:
+        return None
+    shown = ", ".join(map(look.one, left[:LEFT_SHOWN])) + (", …" if len(left) > LEFT_SHOWN else "")
+    said = f"{len(left)} of an earlier run are left in {instance.unit}: {shown}"
+    if all(threads.is_killed(one.pid) for one in left):
+        return Occupied(said, keeper="the kernel", exit=SuperviseExit.LEFT_OVER)
+    advice = f"dsv4ctl teardown   ends them; systemctl cat {instance.unit}   shows what spared them, KillMode= say"
+    return _missing(said, advice)
+
+
+def _ports(instance: Instance) -> Failed | Occupied | None:
     """Bind every port for an instant. The rendezvous listens on all addresses, whatever the host is."""
+    passing: Occupied | None = None
     for job, port in instance.ports:
         try:
             seen = sockets.view("0.0.0.0" if job == "rendezvous" else instance.host, port)  # noqa: S104 -- looked at
         except Problem as problem:
             return _missing(f"nobody can tell who holds port {port}: {problem}", problem.hint)
-        if seen.blocked:
+        if seen.passes:
+            passing = Occupied(f"{job} port {port}: {seen.blocked}", keeper="the kernel", exit=SuperviseExit.PORT)
+        elif seen.blocked:
             who = "".join(map(look.suspects, seen.holders))
             words = f"cannot start: {job} port {port} is taken: {seen.blocked}{who}"
             return Failed(exit=SuperviseExit.PORT, words=words, advice="end it, or deploy on another port")
-    return None
+    return passing
 
 
 def _shared_memory(instance: Instance) -> tuple[str, ...] | Failed:

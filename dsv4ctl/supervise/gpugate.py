@@ -16,9 +16,13 @@ MISMATCH = "version mismatch"
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """Memory of GPUs is in use: after a crash the driver takes its time, which is waited for. `words`: who and what."""
+    """What a start needs is in use by nobody whom we could end, and will be free by itself: memory of GPUs after a
+    crash, a port after its last connection. `words`: who and what; `keeper`: who lets go of it; `exit`: if he does not.
+    """
 
     words: str
+    keeper: str = "the driver"
+    exit: SuperviseExit = SuperviseExit.GPU
 
 
 def check(instance: Instance) -> Failed | Occupied | None:
@@ -37,9 +41,9 @@ def check(instance: Instance) -> Failed | Occupied | None:
     return Occupied(_who(view, busy)) if busy else None
 
 
-def refused(why: str, advice: str) -> Failed:
+def refused(why: str, advice: str, exit_: SuperviseExit = SuperviseExit.GPU) -> Failed:
     """The gate stays closed."""
-    return Failed(exit=SuperviseExit.GPU, words=f"cannot start: {why}", advice=advice)
+    return Failed(exit=exit_, words=f"cannot start: {why}", advice=advice)
 
 
 def _advice(why: str) -> str:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dsv4ctl import procs, sockets
-from dsv4ctl.model import Holder, Instance
+from dsv4ctl import procs, sockets, threads
+from dsv4ctl.model import Holder, Identity, Instance
 from dsv4ctl.problems import Problem
 from dsv4ctl.supervise import words
 from dsv4ctl.supervise.territory import Territory, owns
@@ -64,6 +64,13 @@ def described(holder: Holder) -> str:
     if not holder.processes:
         return sockets.words(holder) + suspects(holder)
     return f"{sockets.words(holder)} ({words.one_line(holder.processes[0].command, COMMAND_WIDTH)})"
+
+
+def one(process: Identity) -> str:
+    """A process by its number, name and state, and what it waits for in the kernel."""
+    found, (state, waits) = procs.read(process.pid), threads.doing(process.pid)
+    doing = f"{state} in {waits}" if waits else state
+    return f"pid {process.pid} ({found.comm}, state {doing})" if found else f"pid {process.pid}"
 
 
 def suspects(holder: Holder) -> str:

@@ -73,6 +73,7 @@ def test_our_own_lint_has_no_objection_to_what_is_rendered(spec: HostSpec) -> No
 
 @pytest.mark.parametrize("mode", ["pd", "dual-tp4"])
 def test_our_own_lint_has_no_objection_to_the_units_of_several_roles(mode: str) -> None:
+    """B51: nor do they make a ring of Requires=, BindsTo= and PartOf=. B21: none lets workers survive a stop."""
     made = releases.render(releases.spec(mode))
     units = {file.path.rpartition("/")[2]: file.text for file in made.files if "/systemd/" in file.path}
     assert [unitfile.lint(text) for name, text in units.items() if name.endswith(".service")] == [()] * 3

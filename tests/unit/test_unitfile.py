@@ -205,6 +205,7 @@ def test_a_good_unit_has_no_objections() -> None:
     ],
 )
 def test_what_verify_lets_pass_is_named(drop_in: str, objection: str) -> None:
+    """B20, B21: runners, and settings that spare workers, included."""
     assert any(re.search(objection, message) for message in unitfile.lint(UNIT, drop_in)), unitfile.lint(UNIT, drop_in)
 
 
@@ -222,6 +223,7 @@ def test_what_is_fine_is_not_objected_to(drop_in: str) -> None:
 
 
 def test_a_ring_of_units_that_end_each_other_is_named_once() -> None:
+    """B51: in such a ring one crash turns the restart of a crashed unit into a stop."""
     units = {
         "dsv4.target": "[Unit]\nRequires=dsv4-a.service dsv4-b.service\n",
         "dsv4-a.service": "[Unit]\nPartOf=dsv4.target\n",
