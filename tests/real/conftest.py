@@ -20,7 +20,7 @@ served_model_name = "tiny"
 args = [
     "--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch",
     "--load-format", "dummy", "--dtype", "bfloat16", "--disable-cuda-graph", "--disable-overlap-schedule",
-    "--sleep-on-idle",
+    "--sleep-on-idle", "--disaggregation-decode-retraction-backup", "cpu_tensor",
 ]
 
 [engine.environment]
@@ -28,6 +28,10 @@ SGLANG_USE_CPU_ENGINE = "1"
 HF_HUB_OFFLINE = "1"
 TRANSFORMERS_OFFLINE = "1"
 SGLANG_HOST_IP = "127.0.0.1"
+LD_LIBRARY_PATH = "{folder}/syslibs/usr/lib/x86_64-linux-gnu:{folder}/syslibs/lib/x86_64-linux-gnu"
+
+[transfer]
+backend = "mooncake_tcp"
 
 [memory]
 context_length = 2048
@@ -35,10 +39,15 @@ max_total_tokens = 4096
 max_running_requests = 4
 
 [limits]
-drain = "60s"
+drain = "2m"
+restart = "1s"
 
 [modes.cpu]
 server = {{ tp = 1, gpus = [] }}
+
+[modes.cpu-pair]
+prefill = {{ tp = 1, gpus = [] }}
+decode = {{ tp = 1, gpus = [] }}
 """
 
 
