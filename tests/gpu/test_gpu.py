@@ -248,6 +248,28 @@ def test_an_engine_by_hand_that_hides_is_ended_from_outside_and_its_memory_is_ba
     assert not Path(f"/proc/{left.pid}").exists()
 
 
+@pytest.mark.usefixtures("engine")
+def test_an_engine_by_hand_is_moved_with_its_memory_and_later_ended_through_its_scope() -> None:
+    server = f"{ENGINE}/bin/python -m sglang.launch_server --model-path {MODEL} --port {PORT}"
+    line = f"CUDA_VISIBLE_DEVICES=0 setsid {server} --mem-fraction-static 0.3 >/tmp/engine.log 2>&1 & echo $!"
+    main = int(child.run(("sh", "-c", line), timeout_s=10).stdout)
+    until(is_listening)
+    until(lambda: used()[0] > 20 * GIB)
+    before = gpus.read().gpus[0]
+
+    moved = show(run("dsv4ctl", "adopt", "--scope", "--yes", "--out", "/etc/dsv4ctl/adopted.toml"))
+    after = gpus.read().gpus[0]
+    show(run("dsv4ctl", "status"))
+
+    assert moved.status == Status.OK
+    assert (after.processes, after.used_bytes) == (before.processes, before.used_bytes)
+    for pid in (main, *(process.pid for process in after.processes)):
+        assert f"/dsv4.slice/dsv4-adopted-server-{PORT}.scope" in Path(f"/proc/{pid}/cgroup").read_text()
+    done = show(run("dsv4ctl", "teardown", "--verify"))
+    assert done.status == Status.OK
+    assert used()[0] == 0
+
+
 @dataclass(frozen=True, slots=True)
 class Driver:
     """One of the two programs that tell of GPUs, and how to hold memory of its first."""
