@@ -73,9 +73,10 @@ def _succeeded(this: Attempt, proved: Probing) -> None:
             _judge(this, replace(_verdict(this, Outcome.PROVED), serves=words, proof=proved))
         except Problem as problem:
             raise problem.extended(words) from problem
-    kept = releases.all()
-    here = next((one for one in kept if one.number == this.number), None)
-    releases.forget(generations.forgotten(kept, here, this.terms.keep))
+    if len(releases.numbers()) > this.terms.keep:
+        kept = releases.all()
+        here = next((one for one in kept if one.number == this.number), None)
+        releases.forget(generations.forgotten(kept, here, this.terms.keep))
 
 
 def _failed(this: Attempt, problem: Problem) -> Problem:

@@ -257,20 +257,6 @@ def test_a_failed_deploy_says_the_cause_and_leaves_nothing_running(machine: Mach
     assert processes_of_ours(machine) == 0
 
 
-def test_two_deploys_at_once_one_works_and_the_other_says_who_is_at_it(machine: Machine, behaviour: Behave) -> None:
-    behaviour(PORT, load_s=3)
-    first = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
-    while not show(machine, "StatusText")[0]:
-        time.sleep(0.05)
-
-    second = deploy(machine, check=False)
-
-    assert second.status == Status.BUSY
-    assert "deploy" in second.stderr
-    first.communicate(timeout=30)
-    assert first.returncode == 0
-
-
 def test_systemctl_status_tells_the_phase_in_words(machine: Machine, behaviour: Behave) -> None:
     behaviour(PORT, load_s=4)
     deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))

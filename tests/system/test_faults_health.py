@@ -182,6 +182,7 @@ def test_a_key_that_changed_since_the_start_is_a_key_problem_of_the_next_deploy(
     assert refused.status == Status.NOT_READY
     assert "it refuses the API key (401)" in refused.stderr
     assert f"systemctl restart {UNIT}" in refused.stderr
+    assert prop(machine, "ActiveState") == "active", "a look that fails takes nothing down"
     systemctl(machine, "restart")
     assert deploy(machine, "--api-key-file", key_file).status == 0
 

@@ -111,6 +111,9 @@ def test_a_rollback_is_a_deploy_of_what_was_kept_under_a_number_of_its_own(machi
     assert run(machine, "diff", "1").stdout == "no difference\n"
     assert "proved:   dsv4-server.service served DeepSeek-V4-Flash" in run(machine, "history", "3").stdout
 
+    assert deploy(machine, "--keep", "1").stdout.splitlines()[0] == "nothing to do"
+    assert kept_numbers(machine) == ["0003"]
+
 
 def test_a_saved_plan_is_refused_when_what_it_stands_on_has_moved_and_deployed_when_it_has_not(
     machine: Machine, served: Done
