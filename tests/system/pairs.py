@@ -56,8 +56,8 @@ def deploy(machine: Machine, mode: str, *words: str, check: bool = True, timeout
     return machine.run(argv, timeout_s=timeout_s, check=check)
 
 
-def probe(machine: Machine, *, check: bool = True) -> Done:
-    return machine.run(("dsv4ctl", "probe"), timeout_s=120, check=check)
+def probe(machine: Machine, *words: str, check: bool = True) -> Done:
+    return machine.run(("dsv4ctl", "probe", *words), timeout_s=120, check=check)
 
 
 def misbehave(behaviour: Behave, half: str, **what: object) -> None:

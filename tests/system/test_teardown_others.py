@@ -98,6 +98,7 @@ def test_a_container_proxy_or_a_pillar_of_the_host_is_never_ended_not_even_by_na
         refused = command(machine, *words)
         assert refused.status in (Status.PORT_TAKEN, Status.FOREIGN), refused
         assert f"pid {pid} ({name}, " in refused.stderr
+        assert ("cannot evict pid" in refused.stderr) == ("--evict" in words)
     assert proxy.poll() is None
 
 
