@@ -132,7 +132,9 @@ def _give_up(host: Host, instance: Instance, seen: Mapping[str, Looked], tell: T
     # What was seen last may have been the wait for a restart, which there is none any more.
     ended = unit.active if unit.active is ActiveState.INACTIVE else ActiveState.FAILED
     found = standing.of(replace(unit, active=ended, sub="", main_pid=0), state)
-    said = found.words if found.state == "failed" else "it was stopped by somebody else while it was starting"
+    said = (
+        found.words if found.state in ("failed", "parked") else "it was stopped by somebody else while it was starting"
+    )
     if state is not None and state.exit == SuperviseExit.PORT:
         said += _strangers(instance)
     said += _others(seen, instance.unit)

@@ -3,7 +3,7 @@
 Pure, and a part of plan.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsv4ctl.model import ActiveState, HostView, Instance, LoadState, Release, Role, Unit
@@ -36,6 +36,16 @@ def of(release: Release, view: HostView) -> tuple[Due, ...]:
     return tuple(due[one.unit] for one in release.instances if one.unit in due)
 
 
+def held(instances: Iterable[Instance], view: HostView) -> Iterator[Due]:
+    """The instances that the pause or the brake has kept down, and none that somebody stopped."""
+    for one in instances:
+        tally = view.tallies.get(one.name)
+        if tally is not None and tally.parked is not None:
+            yield Due(instance=one, why="the brake had parked it", stops=_runs(view.units.get(one.unit)))
+        elif one.unit in view.idle:
+            yield Due(instance=one, why="the pause has kept it down", stops=True)
+
+
 def is_up(unit: Unit | None) -> bool:
     """Whether the unit runs or is on its way there."""
     return unit is not None and unit.active in UP
@@ -44,10 +54,11 @@ def is_up(unit: Unit | None) -> bool:
 def _own(instance: Instance, view: HostView) -> Due | None:
     """What an instance is due for on its own account; None when it runs as it is asked for.
 
-    Active with exactly its digest is what counts: a start under way is followed to its proof.
+    Active with exactly its digest is what counts: a start under way is followed to its proof. Neither is it without an
+    engine, which a pause has kept down.
     """
     unit = view.units.get(instance.unit)
-    same = view.running.get(instance.unit) == instance.digest
+    same = view.running.get(instance.unit) == instance.digest and instance.unit not in view.idle
     if unit is not None and same and unit.active is ActiveState.ACTIVE:
         return None
     if unit is not None and same and unit.active is ActiveState.ACTIVATING:
@@ -70,6 +81,8 @@ def _why(instance: Instance, view: HostView) -> str:
         return "it was started from a unit that somebody had edited"
     if runs and runs != instance.digest:
         return "the configuration changed"
+    if instance.unit in view.idle:
+        return "the pause has kept it down"
     return f"it is {unit.active} ({unit.sub})"
 
 

@@ -4,14 +4,16 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import assert_never
 
-from dsv4ctl import bringing, ending, settle, shm, store, systemd
+from dsv4ctl import bringing, ending, maintenance, settle, shm, store, systemd
 from dsv4ctl.free import AwaitGpus, AwaitPorts, EndTree, RemoveSegment
 from dsv4ctl.host import Host
 from dsv4ctl.steps import (
     Disable,
     Enable,
+    EndPause,
     Keep,
     Reach,
+    ReleaseBrake,
     Reload,
     RemoveFile,
     ResetFailed,
@@ -64,6 +66,10 @@ def one(host: Host, step: Step, tell: Tell) -> None:
             systemd.disable(step.unit)
         case Keep():
             host.store.releases.keep(step.generation)
+        case EndPause():
+            maintenance.end_pause(host.paths)
+        case ReleaseBrake():
+            maintenance.release(host.paths)
         case EndTree():
             _end(host, (step,), tell)
         case AwaitPorts():

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dsv4ctl.model import Pause
 from dsv4ctl.problems import Status as ExitStatus
 
 
@@ -39,11 +40,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """All rows, and what could not be read. `well`: all of them are, and nothing of ours is unknown."""
+    """All rows, and what could not be read. `well`: all of them are, and nothing of ours is unknown. `pause`:
+    the one that lasts."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     well: bool = True
+    pause: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import dsv4ctl
-from dsv4ctl import builds, checkpoint, discover, gpus, installed, procs, resources, sockets, systemd, topology
+from dsv4ctl import (
+    brake,
+    builds,
+    checkpoint,
+    discover,
+    gpus,
+    installed,
+    maintenance,
+    procs,
+    resources,
+    sockets,
+    systemd,
+    topology,
+)
 from dsv4ctl.child import run
 from dsv4ctl.host import Host
 from dsv4ctl.model import (
@@ -16,12 +29,14 @@ from dsv4ctl.model import (
     HostView,
     Instance,
     Machine,
+    Pause,
+    Phase,
     PortView,
     Release,
     Role,
     Unit,
 )
-from dsv4ctl.names import SERVICES, SLICE, TARGET
+from dsv4ctl.names import SERVICES, SLICE, TARGET, instance_of
 from dsv4ctl.problems import CannotRun, EngineMissing
 from dsv4ctl.release import Texts
 
@@ -106,7 +121,22 @@ def host(host: Host, release: Release | None) -> HostView:
         files=installed.files(host, frozenset(f.path for f in release.files) if release else frozenset()),
         running=running,
         ports=ports(release.instances) if release else {},
+        pause=pause(host),
+        idle=frozenset(u.name for u in seen if _is_idle(host, u)),
+        tallies=maintenance.tallies(host.paths.all_starts),
     )
+
+
+def pause(host: Host) -> Pause | None:
+    """The pause that lasts now; None: there is none."""
+    found = maintenance.pause(host.paths.pause)
+    return found if found is not None and not brake.is_over(found, host.clock.wall()) else None
+
+
+def _is_idle(host: Host, unit: Unit) -> bool:
+    """Whether the unit's supervisor waits for the end of a pause without an engine."""
+    state = installed.run_state(host, instance_of(unit.name)) if unit.main_pid else None
+    return state is not None and state.pid == unit.main_pid and state.phase is Phase.PAUSED
 
 
 def ports(instances: Iterable[Instance]) -> dict[int, PortView]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from dsv4ctl import due, free
+from dsv4ctl import brake, due, free
 from dsv4ctl.due import DOWN, Due, is_up
 from dsv4ctl.free import Found, FreeStep
 from dsv4ctl.model import ActiveState, HostView, Instance, LoadState, PortView, Release, Role, Unit
@@ -11,7 +11,9 @@ from dsv4ctl.problems import PortTaken, Problem
 from dsv4ctl.steps import (
     Disable,
     Enable,
+    EndPause,
     Reach,
+    ReleaseBrake,
     Reload,
     RemoveFile,
     ResetFailed,
@@ -49,12 +51,42 @@ def deploy(release: Release, view: HostView, found: Found = NOBODY) -> tuple[Ste
         *removals,
         *_reload(release, view, any_file=any(_is_unit(s.path) for s in touched)),
         *_frees(wanting, view, found),
+        *_end_pause(view),
+        *(_release_brake(view) if wanting else ()),
         *_resets(wanting, view),
         *_starts(wanting),
         *_reaches(view),
         *_enables(release, view),
         *_leftovers(release, view),
     )
+
+
+def resume(instances: Iterable[Instance], view: HostView) -> tuple[Step, ...]:
+    """The steps that give a host back to its restarts, with what the pause or the brake has kept down started again.
+
+    Stopped within the pause: after it a supervisor without an engine ends by itself, for a restart that takes its time.
+    """
+    wanting = tuple(due.held(instances, view))
+    return (
+        *_stops(_due_stops(wanting)),
+        *_end_pause(view),
+        *_release_brake(view),
+        *_resets(wanting, view),
+        *_starts(wanting),
+    )
+
+
+def _end_pause(view: HostView) -> Iterator[EndPause]:
+    """The step that ends a pause, if one lasts. A deploy is refused within a pause unless it is asked to end it."""
+    if view.pause is not None:
+        yield EndPause(reason=f"{view.pause.who} asked for it: {view.pause.reason}")
+
+
+def _release_brake(view: HostView) -> Iterator[ReleaseBrake]:
+    """The step that lets the brake go, if a start has failed: what an operator asks for begins afresh."""
+    parked = [f"{name} is parked" for name, _ in brake.parkings(view.tallies)]
+    if parked or any(tally.failed for tally in view.tallies.values()):
+        yield ReleaseBrake(reason=", ".join(parked) or "earlier starts shall not count")
 
 
 def to_start(release: Release, view: HostView) -> tuple[Instance, ...]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dsv4ctl import (
+    brake,
     config,
     drift,
     foresight,
@@ -31,7 +32,7 @@ from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, Release
 from dsv4ctl.names import UNIT_FOLDER
 from dsv4ctl.outage import Outage
-from dsv4ctl.problems import BadConfig, GpuProblem, Moved, Problem
+from dsv4ctl.problems import BadConfig, Busy, GpuProblem, Moved, Problem
 from dsv4ctl.savedplan import Ground, SavedPlan
 from dsv4ctl.secret import args_shown, value_shown
 from dsv4ctl.starts import PastStart
@@ -43,7 +44,7 @@ from dsv4ctl.store.lock import command
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """On which terms a change is made: whom it may end, why it is made, whether it reverts, how long it waits for
-    others, how many releases are kept after it, and which saved plan it must still be."""
+    others, how many releases are kept after it, which saved plan it must still be, and whether it may end a pause."""
 
     evict: tuple[int, ...] = ()
     reason: str = ""
@@ -51,6 +52,7 @@ class Terms:
     wait_s: float = 0.0
     keep: int = KEPT
     saved: SavedPlan | None = None
+    resume: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,7 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
         steps=steps if known else (Keep(generation=want, reason=_why_keep(here)), *steps),
         refusals=(
             *(_elsewhere(terms.saved, ground) if terms.saved else ()),
+            *(() if terms.resume else _paused(host, view)),
             *(preflight.refusals(want.spec, machine) if starting else ()),
             *plan.refusals(want.release, view, found),
         ),
@@ -168,6 +171,14 @@ def _past(host: Host, want: Release) -> dict[str, tuple[PastStart, ...]]:
         with suppress(OSError):
             found[one.unit] = starts.parse(host.paths.starts(one.name).read_text(errors="replace"))
     return found
+
+
+def _paused(host: Host, view: HostView) -> Iterator[Busy]:
+    """Somebody works on this host and has said so; what is started meanwhile would be in the way of both."""
+    if view.pause is not None:
+        words = brake.pause_words(view.pause, host.clock.wall())
+        hint = "dsv4ctl deploy --resume …   ends the pause and deploys; dsv4ctl resume   only ends it"
+        yield Busy(f"cannot deploy: this host is {words}", hint=hint)
 
 
 def _generation(host: Host, spec: HostSpec, machine: Machine, want: Release, terms: Terms) -> Generation:

@@ -7,10 +7,13 @@ from dataclasses import replace
 from dsv4ctl import (
     adopted,
     asking,
+    brake,
     drift,
     gpus,
     installed,
+    maintenance,
     measurements,
+    observe,
     probe,
     procs,
     rlimits,
@@ -24,7 +27,7 @@ from dsv4ctl.findings import Row, Status
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.memory import marks
-from dsv4ctl.model import ActiveState, GpuView, Instance, Role, RunState, Unit
+from dsv4ctl.model import ActiveState, GpuView, Instance, Pause, Role, RunState, Unit
 from dsv4ctl.names import ADOPTED_SCOPES
 from dsv4ctl.standing import Standing
 
@@ -49,12 +52,26 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
     faults = tuple(f"nothing is known of {unit}: {why}" for unit, why in lost.items())
-    notes = (*((f"GPU memory is unknown: {view.problem}",) if view.problem else ()), *faults)
+    pause = observe.pause(host)
+    notes = (
+        *_held(host, pause, instances),
+        *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
+        *faults,
+    )
     ours = tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True))
     others = (_with_their_gpus(row, one, view) for row, one in zip(theirs, taken_over, strict=True))
     chosen = {one.unit for one in (installed.chosen(host, roles) if roles else instances)}
     shown = (*(row for row in degraded(ours, instances) if row.unit in chosen), *(() if roles else (*bare, *others)))
-    return Status(rows=shown, notes=notes, well=not faults and all(row.well for row in shown))
+    return Status(rows=shown, notes=notes, well=not faults and all(row.well for row in shown), pause=pause)
+
+
+def _held(host: Host, pause: Pause | None, instances: Iterable[Instance]) -> Iterable[str]:
+    """What holds starts on this host: the pause, and how near the brake is."""
+    now = host.clock.wall()
+    if pause is not None:
+        yield f"{brake.pause_words(pause, now)}; `dsv4ctl resume` ends it"
+    if near := brake.summary(maintenance.tallies(host.paths.all_starts), (i.limits for i in instances), now):
+        yield near
 
 
 def degraded(rows: tuple[Row, ...], instances: tuple[Instance, ...]) -> Iterable[Row]:

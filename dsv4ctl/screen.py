@@ -13,8 +13,10 @@ from dsv4ctl.names import INSTANCE_FOLDER
 from dsv4ctl.steps import (
     Disable,
     Enable,
+    EndPause,
     Keep,
     Reach,
+    ReleaseBrake,
     Reload,
     RemoveFile,
     ResetFailed,
@@ -119,7 +121,7 @@ def phase_line(unit: Unit, state: RunState | None) -> str:
     """What a starting or stopping unit does now, in its own words."""
     if unit.status_text:
         return unit.status_text
-    if state is not None and state.phase is Phase.FAILED:
+    if state is not None and state.phase in (Phase.FAILED, Phase.PARKED):
         return state.words
     return f"{unit.active} ({unit.sub})"
 
@@ -212,6 +214,10 @@ def _what(step: Step) -> str:
             return f"disable {step.unit}"
         case Keep():
             return f"keep release {step.generation.number} ({step.generation.release.digest})"
+        case EndPause():
+            return "end the pause"
+        case ReleaseBrake():
+            return "release the restart brake"
         case EndTree():
             return f"end {words.who(step.tree.root)}{_and_more(step)}"
         case AwaitPorts():

@@ -40,14 +40,16 @@ def of(unit: Unit, state: RunState | None) -> Standing:
     1. its supervisor runs: what it tells systemd
     2. systemd could not get as far as the supervisor: systemd's own reason, whatever an earlier supervisor said
     3. put down for an automatic restart: why, and that systemd starts it again
-    4. down after a failure: the supervisor's verdict, or how it died
+    4. down after a failure, or parked: the supervisor's verdict, or how it died
     5. down after a stop: its goodbye
     """
     if unit.main_pid and unit.active is not ActiveState.FAILED:
-        return Standing(_running(unit), unit.status_text)
+        return Standing(_running(unit, state), unit.status_text)
     if unit.exit_code == "exited" and unit.exit_status in SYSTEMD_FAILED:
         why, advice = SYSTEMD_FAILED[unit.exit_status]
         return Standing(_down(unit), f"systemd {why} (status {unit.exit_status}){_again(unit)}", advice)
+    if state is not None and state.phase is Phase.PARKED:
+        return Standing("parked", state.words, state.advice)
     if state is not None and state.phase is Phase.FAILED:
         return Standing(_down(unit), state.words + _again(unit), state.advice)
     if unit.active is ActiveState.FAILED or unit.sub.startswith("auto-restart"):
@@ -55,7 +57,9 @@ def of(unit: Unit, state: RunState | None) -> Standing:
     return Standing(unit.active, state.words if state is not None and state.phase is Phase.STOPPED else "")
 
 
-def _running(unit: Unit) -> str:
+def _running(unit: Unit, state: RunState | None) -> str:
+    if state is not None and state.phase is Phase.PAUSED and state.pid == unit.main_pid:
+        return "paused"
     return "starting" if unit.active is ActiveState.ACTIVATING else unit.active
 
 

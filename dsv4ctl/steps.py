@@ -99,6 +99,20 @@ class Keep:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPause:
+    """End the pause, so that supervisors start, restart and judge again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBrake:
+    """Forget which starts failed and who is parked for it: an operator's start begins afresh."""
+
+    reason: str
+
+
 Step: TypeAlias = (
     WriteFile
     | RemoveFile
@@ -111,6 +125,8 @@ Step: TypeAlias = (
     | Enable
     | Disable
     | Keep
+    | EndPause
+    | ReleaseBrake
     | FreeStep
 )
 

@@ -23,6 +23,8 @@ COMMANDS = {
     "rollback": "Deploy an earlier release as it was kept.",
     "logs": "Show what instances wrote.",
     "teardown": "Stop everything of ours and prove that nothing is left.",
+    "pause": "For a time restart nothing and end nothing for its health.",
+    "resume": "End a pause, let the brake go, and start what they kept down.",
     "memory": "Plan GPU memory: what fits, what to set, what a longer context costs.",
     "who": "Show who holds a port or a GPU, and what teardown would do.",
     "render": "Print or write the unit files of a config.",
@@ -43,6 +45,8 @@ MEANT = {
     **dict.fromkeys(("releases", "generations", "audit", "versions"), "history"),
     **dict.fromkeys(("undo", "revert", "back"), "rollback"),
     **dict.fromkeys(("log", "journal", "tail"), "logs"),
+    **dict.fromkeys(("maintenance", "freeze", "hold"), "pause"),
+    **dict.fromkeys(("unpause", "continue", "unpark", "thaw"), "resume"),
     **dict.fromkeys(("import", "takeover", "attach"), "adopt"),
     **dict.fromkeys(("try", "demo", "test"), "rehearse"),
 }

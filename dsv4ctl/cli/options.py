@@ -134,13 +134,14 @@ def spec_options(command: Function) -> Function:
 
 
 def terms_options(command: Function) -> Function:
-    """On which terms a change is made: --evict, --reason, --wait, --no-revert, --keep."""
+    """On which terms a change is made: --evict, --reason, --wait, --resume, --no-revert, --keep."""
     options = (
         click.option(
             "--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="End this foreign holder; again."
         ),
         reason_option,
         wait_option,
+        click.option("--resume", is_flag=True, help="End a pause, which else refuses it."),
         click.option(
             "--no-revert", "revert", is_flag=True, default=True, flag_value=False,
             help="When it fails, do not go back to the last good release.",

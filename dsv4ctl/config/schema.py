@@ -119,6 +119,7 @@ class LimitsTable(Table):
     restart: UpToAnHour | None = None
     restart_max: UpToADay | None = None
     starts: Starts | None = None
+    window: UpToADay | None = None
 
 
 class RoleTable(Table):

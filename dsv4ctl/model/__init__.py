@@ -12,6 +12,7 @@ from dsv4ctl.model.asked import (
     TransferSpec,
 )
 from dsv4ctl.model.machine import EngineBuild, EngineParts, Gpu, GpuProcess, GpuView, Machine, Numa, NumaNode
+from dsv4ctl.model.maintenance import Failure, Pause, Tally
 from dsv4ctl.model.release import Binding, Instance, Peer, Release, RenderedFile
 from dsv4ctl.model.seen import (
     ActiveState,
@@ -39,6 +40,7 @@ __all__ = [
     "EngineBuild",
     "EngineParts",
     "EngineSpec",
+    "Failure",
     "Family",
     "Gpu",
     "GpuProcess",
@@ -56,6 +58,7 @@ __all__ = [
     "Mode",
     "Numa",
     "NumaNode",
+    "Pause",
     "Peer",
     "Phase",
     "PortView",
@@ -67,6 +70,7 @@ __all__ = [
     "RouterSpec",
     "RunState",
     "SuperviseExit",
+    "Tally",
     "TransferSpec",
     "Unit",
 ]

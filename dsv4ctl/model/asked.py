@@ -89,7 +89,8 @@ class RouterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Time limits in seconds, and the number of starts that are tried before systemd gives up."""
+    """Time limits in seconds, and the brake: after `starts` that failed within `window_s`, on the whole host, a role is
+    parked."""
 
     start_s: int = 2400
     stall_s: int = 900
@@ -100,7 +101,8 @@ class Limits:
     unhealthy_s: int = 300
     restart_s: int = 15
     restart_max_s: int = 300
-    starts: int = 4
+    starts: int = 6
+    window_s: int = 14400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

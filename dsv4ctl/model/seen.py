@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from dsv4ctl.model.maintenance import Pause, Tally
+
 
 class LoadState(StrEnum):
     """systemd's LoadState."""
@@ -135,7 +137,7 @@ class PortView:
 
 
 class Phase(StrEnum):
-    """Where a start or a stop is, in the order it happens."""
+    """Where a start or a stop is, in the order it happens; then what holds a start: a pause, the brake."""
 
     GATE = "gate"
     STARTING = "starting"
@@ -150,6 +152,8 @@ class Phase(StrEnum):
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
+    PAUSED = "paused"
+    PARKED = "parked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +209,7 @@ class RunState:
 
 
 class SuperviseExit(IntEnum):
-    """Exit statuses of a unit's main process, the supervisor; OK, USAGE, PORT, MISSING, PROOF are never restarted.
+    """Exit statuses of a unit's main process, the supervisor; those of `release.unit.FINAL` are never restarted.
 
     PEER: a router whose workers do not come. ASKED: ended for the sake of its pair, which is no failure.
     """
@@ -223,14 +227,22 @@ class SuperviseExit(IntEnum):
     LEFT_OVER = 16
     PEER = 17
     ASKED = 18
+    PARKED = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """What was observed at one moment. `files`: path -> text of each file of ours on disk; `running`: unit -> instance
-    digest of the process that runs in it."""
+    """What was observed at one moment.
+
+    `files`: path -> text of each file of ours on disk; `running`: unit -> instance digest of the process that runs in
+    it; `pause`: the one that lasts; `idle`: units that wait for its end without an engine; `tallies`: instance -> what
+    its starts came to.
+    """
 
     units: Mapping[str, Unit] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     running: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[int, PortView] = field(default_factory=dict)
+    pause: Pause | None = None
+    idle: frozenset[str] = frozenset()
+    tallies: Mapping[str, Tally] = field(default_factory=dict)

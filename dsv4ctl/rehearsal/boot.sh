@@ -1,7 +1,8 @@
 #!/bin/sh
 # The first process of a private machine: lays an overlay over the host's root and becomes systemd.
-#   unshare --fork --kill-child --pid --mount --uts --ipc --net boot.sh CGROUP UNIT_PATH [FOLDER...]
-# CGROUP is a folder below the cgroup2 mount, the machine's root cgroup from here on; UNIT_PATH is where systemd looks for units. Each FOLDER is
+#   unshare --fork --kill-child --pid --mount --uts --ipc --net boot.sh CGROUP UNIT_PATH IMAGE [FOLDER...]
+# CGROUP is a folder below the cgroup2 mount, the machine's root cgroup from here on; UNIT_PATH is where systemd looks for units. IMAGE is an archive
+# of what an earlier machine had written, or '': with it that machine boots again, its /run and /tmp as fresh as ever. Each FOLDER is
 # bound read-only at its own path: an overlay does not contain what is mounted below its lower layer, and /dev, /run and /tmp are fresh.
 # Says its pid, in the host's numbers, on stdout; on stderr why it cannot boot. What is written inside lives in a tmpfs that ends with the last process.
 set -eu
@@ -16,8 +17,8 @@ if [ "$1" != --in-cgroup ]; then
   shift
   exec unshare --cgroup /bin/sh "$0" --in-cgroup "$@" >&2
 fi
-unit_path=$2
-shift 2
+unit_path=$2 image=$3
+shift 3
 
 # No folder of the host is needed for this: the mount hides /dev/shm in our namespace only.
 scratch=/dev/shm
@@ -25,9 +26,10 @@ mount -t tmpfs -o mode=0755 tmpfs "$scratch"
 upper=$scratch/upper root=$scratch/root
 mkdir "$upper" "$scratch/work" "$root"
 
+[ -z "$image" ] || tar --extract --xattrs --xattrs-include="*" --file="$image" --directory="$upper"
 # A whiteout in the upper layer: the host's own deployment, engines, systemd settings and journal are not there inside.
 for path in etc/systemd etc/dsv4ctl etc/machine-id etc/hostname var/lib/dsv4ctl var/cache/dsv4ctl var/log/journal opt/sglang models; do
-  if [ -e "/$path" ] || [ -L "/$path" ]; then
+  if [ -z "$image" ] && { [ -e "/$path" ] || [ -L "/$path" ]; }; then
     mkdir -p "$(dirname "$upper/$path")"
     mknod "$upper/$path" c 0 0
   fi
@@ -88,7 +90,7 @@ for unit in systemd-journald.socket systemd-journald-dev-log.socket dbus.socket;
   ln -s "../$unit" "$units/sockets.target.wants/"
 done
 printf '[Journal]\nStorage=volatile\nRuntimeMaxUse=256M\nReadKMsg=no\nAudit=no\n' >etc/systemd/journald.conf
-tr -d - </proc/sys/kernel/random/uuid >etc/machine-id
+[ -s etc/machine-id ] || tr -d - </proc/sys/kernel/random/uuid >etc/machine-id
 echo dsv4ctl-rehearsal >etc/hostname
 
 ip link set lo up
@@ -101,4 +103,4 @@ mount --make-rshared /
 # The clock, the modules and the raw devices are the host's, so nobody inside gets a hand on them.
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin container=dsv4ctl \
   SYSTEMD_UNIT_PATH="$unit_path" SYSTEMD_GENERATOR_PATH=/run/no-generators SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/no-generators \
-  setpriv --bounding-set=-sys_time,-sys_module,-sys_rawio "/$lib/systemd" --system --unit=multi-user.target --show-status=no
+  setpriv --bounding-set=-sys_time,-sys_module,-sys_rawio "/$lib/systemd" --system --unit=basic.target --show-status=no

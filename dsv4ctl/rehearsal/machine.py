@@ -4,19 +4,22 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import dsv4ctl
 from dsv4ctl import child, procs
 from dsv4ctl.clock import RealClock, until
 from dsv4ctl.problems import Problem
 from dsv4ctl.rehearsal import cgroup
+from dsv4ctl.rehearsal.gpus import install as install_gpus
 from dsv4ctl.rehearsal.private import UNIT_PATH, Machine
 from dsv4ctl.rehearsal.standins import ENGINE, MODEL
 from dsv4ctl.rehearsal.standins import install as install_standins
+
+Before: TypeAlias = Callable[[Machine], None]
 
 BOOT = Path(__file__).with_name("boot.sh")
 NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount", "--uts", "--ipc", "--net", "--propagation", "private")
@@ -41,14 +44,18 @@ PROGRAMS = {
 UNITS = {"systemd-journald.service": "systemd", "dbus.service": "dbus"}
 
 
-def boot(*, extra: tuple[Path, ...] = (), standins: bool = True) -> AbstractContextManager[Machine]:
+def boot(
+    *, extra: tuple[Path, ...] = (), standins: bool = True, image: Path | None = None, before: Before | None = None
+) -> AbstractContextManager[Machine]:
     """Boot a private machine; leaving the context ends everything in it and removes its cgroup folder.
 
     The folders of `extra` stand inside at their own paths, read-only. `standins`: with stand-in GPUs, engine and model,
-    and a config that names them. Raises Problem where this host cannot, with what to type.
+    and a config that names them. `image`: the machine whose `Machine.image` that is boots again; `before`: what is done
+    before the units that it has enabled are started. Raises Problem where this host cannot, with what to type.
     """
     require()
-    return _booted(needed(extra), standins=standins)
+    furnish = install_gpus if image else install_standins if standins else _leave_bare
+    return _booted(needed(extra), image, (furnish, before or _leave_bare))
 
 
 def require() -> None:
@@ -87,26 +94,35 @@ def needed(extra: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(path for path in sorted(wanted) if path in fresh or path.stat().st_dev != root)
 
 
+def _leave_bare(_machine: Machine) -> None:
+    """Nothing is done to the machine."""
+
+
 @contextmanager
-def _booted(folders: tuple[Path, ...], *, standins: bool) -> Iterator[Machine]:
+def _booted(folders: tuple[Path, ...], image: Path | None, done_first: tuple[Before, ...]) -> Iterator[Machine]:
     cgroup.sweep()
     group = cgroup.make()
     try:
-        with os.fdopen(os.memfd_create("stderr"), "r+b") as stderr, _started(group, folders, stderr) as process:
+        with (
+            os.fdopen(os.memfd_create("stderr"), "r+b") as stderr,
+            _started(group, (str(image or ""), *map(str, folders)), stderr) as process,
+        ):
             machine = Machine(pid=_first_pid(process, stderr), group=group)
             if until(lambda: _is_running(machine, process, stderr), RealClock(), BOOT_LIMIT_S, 0.02) is None:
                 raise _cannot_boot(stderr, f"it was not up within {BOOT_LIMIT_S:g} s")
-            if standins:
-                install_standins(machine)
+            for do in done_first:
+                do(machine)
+            # What an image has enabled may take its time to start, as on any host.
+            machine.run(("systemctl", "start", "--no-block", "multi-user.target"), timeout_s=BOOT_LIMIT_S)
             yield machine
     finally:
         cgroup.remove(group)
 
 
 @contextmanager
-def _started(group: Path, folders: tuple[Path, ...], stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(group: Path, words: tuple[str, ...], stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """Start the first process. Were we killed, the kernel would kill `unshare`, then it, then all the rest."""
-    boot = ("/bin/sh", BOOT, group, UNIT_PATH, *folders)
+    boot = ("/bin/sh", BOOT, group, UNIT_PATH, *words)
     started = subprocess.Popen(
         ("/usr/bin/env", "setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, *map(str, boot)),
         stdin=subprocess.DEVNULL,

@@ -79,6 +79,15 @@ class Machine:
         file.write_text(text)
         file.chmod(mode)
 
+    def image(self, file: Path) -> Path:
+        """Archive the machine's disk as it is at this moment, as a power cut would leave it; returns the file."""
+        folder = str(self.root / "mnt/written")
+        child.run(
+            ("tar", "--create", "--xattrs", "--xattrs-include=*", f"--file={file}", f"--directory={folder}", "."),
+            timeout_s=60,
+        )
+        return file
+
     def end_session(self) -> None:
         """Kill whatever was started from outside and still runs inside; the units are systemd's and stay."""
         cgroup.kill(self.group / cgroup.SESSION)

@@ -14,7 +14,16 @@ from dsv4ctl.release import folders
 from dsv4ctl.unitfile import START_MARGIN_S, STOP_MARGIN_S
 
 # Another start would end the same way, only later. OK is a stop by a signal, to systemd a failure before READY=1.
-FINAL = (SuperviseExit.OK, SuperviseExit.USAGE, SuperviseExit.PORT, SuperviseExit.MISSING, SuperviseExit.PROOF)
+FINAL = (
+    SuperviseExit.OK,
+    SuperviseExit.USAGE,
+    SuperviseExit.PORT,
+    SuperviseExit.MISSING,
+    SuperviseExit.PROOF,
+    SuperviseExit.PARKED,
+)
+# systemd counts on when the brake has parked a unit: so many more starts by hand are answered with what to type.
+BY_HAND = 3
 # Where root's own shell looks; a unit has nothing of it.
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 CUDA = "/usr/local/cuda"
@@ -122,6 +131,7 @@ def _limits(limits: Limits) -> dict[str, object]:
     start_limit_s = limits.start_s + limits.proof_s + START_MARGIN_S
     stop_limit_s = limits.drain_s + limits.engine_stop_s + STOP_MARGIN_S
     grows = limits.restart_max_s > limits.restart_s
+    burst = limits.starts + BY_HAND
     longest_try_s = start_limit_s + stop_limit_s + max(limits.restart_s, limits.restart_max_s)
     return {
         "start_s": limits.start_s,
@@ -134,8 +144,8 @@ def _limits(limits: Limits) -> dict[str, object]:
         "restart_max_s": limits.restart_max_s,
         # systemd refuses a longest delay that is not longer than the first, and no steps at all.
         "restart_steps": max(1, limits.starts - 1) if grows else 0,
-        "starts": limits.starts,
-        "give_up_s": limits.starts * longest_try_s + START_MARGIN_S,
+        "burst": burst,
+        "give_up_s": max(limits.window_s, burst * longest_try_s) + START_MARGIN_S,
     }
 
 

@@ -65,6 +65,16 @@ class Paths:
         """Held by whoever probes what is deployed with a generation."""
         return self.runtime / "probe.lock"
 
+    @property
+    def pause(self) -> Path:
+        """The pause that an operator asked for."""
+        return self.state / "pause.json"
+
+    @property
+    def all_starts(self) -> Path:
+        """What supervisors keep, one folder an instance."""
+        return self.state / "starts"
+
     def under(self, path: str) -> Path:
         """Where an absolute path of a release lies under this root."""
         return self.root / path.lstrip("/")
@@ -79,4 +89,4 @@ class Paths:
 
     def starts(self, name: str) -> Path:
         """How long the phases of earlier starts took."""
-        return self.state / "starts" / name / "starts.jsonl"
+        return self.all_starts / name / "starts.jsonl"

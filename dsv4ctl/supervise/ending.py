@@ -65,7 +65,8 @@ class Ending:
         if failed.drains:
             now = self._run.clock.now()
             self._drain(drain.begun(self._run.instance.limits, now, hurried=False))
-        serving = self._run.voice.state.phase in (Phase.READY, Phase.DRAINING)
+        # Within a pause we do not stop: systemd would end a supervisor that said so before the pause is over.
+        serving = self._run.voice.state.phase in (Phase.READY, Phase.DRAINING) and not self._run.lull.again()
         state = replace(self._run.voice.state, phase=Phase.FAILED, words=failed.words, advice=failed.advice)
         self._run.voice.tell(replace(state, exit=int(failed.exit)), *(("STOPPING=1",) if serving else ()))
         self._run.voice.extend(failed.grace_s + SWEEP_S + MARGIN_S)

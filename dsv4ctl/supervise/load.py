@@ -75,21 +75,27 @@ class Loading:
                 f"; port {run.instance.port} is held by {self._looked.words}, not by the {self._program}'s main process"
             )
         line += "".join(f"; {one.words}" for one in self._missing)
+        if paused := run.lull.words():
+            line += f"; {paused}"
         state = replace(run.voice.state, done=here.done, total=here.total, left_s=left_s, capacity=self._capacity)
         run.voice.tell(replace(state, phase=here.phase, words=line))
-        if here.moved_at > self._extended_for:
-            self._extended_for = here.moved_at
+        if (moved_at := run.lull.began_or(here.moved_at)) > self._extended_for:
+            self._extended_for = moved_at
             run.voice.extend(max(run.instance.limits.stall_s, run.instance.limits.proof_s) + ENDING_S)
 
     def _overdue(self) -> Failed | None:
-        """Stalled, or not proved in time. While we prove, the engine has nothing to make progress with."""
-        now, limits = self._run.clock.now(), self._run.instance.limits
+        """Stalled, or not proved in time. While we prove, the engine has nothing to make progress with.
+
+        Within a pause neither limit runs, and after it they run anew.
+        """
+        now, limits, lull = self._run.clock.now(), self._run.instance.limits, self._run.lull
         if (since := self._proving.since) is not None:
-            late = now - since >= limits.proof_s
+            late = now - lull.began_or(since) >= limits.proof_s
             return (
                 self._unproved(f"not proved within {limits.proof_s} s: {self._proving.finding.words}") if late else None
             )
-        if progress.stalled_for(self.progress, now) < limits.stall_s:
+        waiting = replace(self.progress, moved_at=lull.began_or(self.progress.moved_at))
+        if progress.stalled_for(waiting, now) < limits.stall_s:
             return None
         said = f" ({self._proving.finding.words})" if self._looked.ours else ""
         line = f"stalled in {words.place(self.progress)} for {limits.stall_s} s{said}"

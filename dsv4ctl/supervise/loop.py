@@ -15,6 +15,7 @@ from dsv4ctl.problems import Problem
 from dsv4ctl.starts import PastStart
 from dsv4ctl.supervise import awaiting, engine, progress, territory, words
 from dsv4ctl.supervise.admission import Admission
+from dsv4ctl.supervise.barrier import Barrier
 from dsv4ctl.supervise.ending import Ending
 from dsv4ctl.supervise.engine import Child
 from dsv4ctl.supervise.gate import Admitted
@@ -22,6 +23,7 @@ from dsv4ctl.supervise.hearing import Hearing
 from dsv4ctl.supervise.inbox import Inbox
 from dsv4ctl.supervise.journal import Journal, is_journald
 from dsv4ctl.supervise.load import Loading
+from dsv4ctl.supervise.lull import Lull
 from dsv4ctl.supervise.notify import ToSystemd, ToTerminal, Voice
 from dsv4ctl.supervise.outcome import Asked, Failed, Over, Ready
 from dsv4ctl.supervise.peers import Watch
@@ -31,6 +33,7 @@ from dsv4ctl.supervise.territory import Territory
 from dsv4ctl.supervise.watch import Serving
 
 BUG_LIMIT_S = 10.0
+PAUSE = "pause.json"
 
 
 def supervise(
@@ -39,15 +42,37 @@ def supervise(
     """Bring the instance up, keep it, and bring it down again. Returns the exit status of the unit's main process."""
     journal, inbox = Journal(plain=is_journald(environment)), Inbox(signals)
     voice = _voice(instance, environment, clock, journal)
+    folder = _folder(environment, "STATE_DIRECTORY")
+    # The commands keep what is the whole host's two folders above ours, .../starts/NAME.
+    lull = Lull(folder.parent.parent / PAUSE if folder else None, clock)
+    barrier = Barrier(
+        folder=folder,
+        limits=instance.limits,
+        lull=lull,
+        inbox=inbox,
+        journal=journal,
+        voice=voice,
+        clock=clock,
+    )
+    match barrier.until_open():
+        case Asked() as stop:
+            return _left(voice, instance.role.program, stop)
+        case Failed() as failed:
+            return _refused(voice, failed)
     admission = Admission(
         instance=instance, environment=environment, inbox=inbox, journal=journal, voice=voice, clock=clock
     )
+    return barrier.passed(_admitted(admission, lull))
+
+
+def _admitted(admission: Admission, lull: Lull) -> SuperviseExit:
+    """From the gate to the last process."""
+    instance, environment, clock = admission.instance, admission.environment, admission.clock
+    journal, inbox, voice = admission.journal, admission.inbox, admission.voice
     watch = _peers(instance, environment)
     match awaiting.until_over(admission, watch) or admission.until_over():
         case Asked() as stop:
-            line = f"stopped ({stop.signal}) before the {instance.role.program} was started"
-            voice.tell(replace(voice.state, phase=Phase.STOPPED, words=line, exit=0), "STOPPING=1")
-            return SuperviseExit.OK
+            return _left(voice, instance.role.program, stop)
         case Failed() as failed:
             return _refused(voice, failed)
         case Admitted(key, notes):
@@ -78,6 +103,7 @@ def supervise(
         peers=watch,
         hearing=hearing,
         inbox=inbox,
+        lull=lull,
         voice=voice,
         journal=journal,
         clock=clock,
@@ -117,9 +143,17 @@ def _ended(run: Run, child: Child, outcome: Over) -> SuperviseExit:
             assert_never(outcome)
 
 
+def _left(voice: Voice, program: str, stop: Asked) -> SuperviseExit:
+    """Somebody wants us to stop, and nothing was started."""
+    line = f"stopped ({stop.signal}) before the {program} was started"
+    voice.tell(replace(voice.state, phase=Phase.STOPPED, words=line, exit=0), "STOPPING=1")
+    return SuperviseExit.OK
+
+
 def _refused(voice: Voice, failed: Failed) -> SuperviseExit:
     """Nothing was started, so there is nothing to end."""
-    state = replace(voice.state, phase=Phase.FAILED, words=failed.words, advice=failed.advice, exit=int(failed.exit))
+    phase = Phase.PARKED if failed.exit is SuperviseExit.PARKED else Phase.FAILED
+    state = replace(voice.state, phase=phase, words=failed.words, advice=failed.advice, exit=int(failed.exit))
     voice.tell(state)
     return failed.exit
 

@@ -72,6 +72,8 @@ class Voice:
         self, state: RunState, clock: Clock, notifier: Notifier, *, journal: Journal, file: Path | None
     ) -> None:
         self.state = state
+        # Said STOPPING=1: from here on systemd waits for our end, and nothing else.
+        self.stopping = False
         self._secrets: tuple[str, ...] = ()
         self._clock = clock
         self._notifier = notifier
@@ -118,6 +120,7 @@ class Voice:
         if self._told is None or state.phase is not self._told.phase:
             self._note(state)
         self._told, self._told_at = state, self._clock.now()
+        self.stopping = self.stopping or "STOPPING=1" in assignments
         # The file first: whoever sees systemd's unit turn active or deactivating looks there next.
         self._keep(state)
         self._notifier.send(*assignments, f"STATUS={words.one_line(state.words, STATUS_WIDTH)}")

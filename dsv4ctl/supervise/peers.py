@@ -13,7 +13,9 @@ from dsv4ctl import procs, record, store
 from dsv4ctl.model import Identity, Peer, Phase, Role, RunState
 from dsv4ctl.problems import Problem
 
-_COMING = frozenset(phase for phase in Phase if list(Phase).index(phase) < list(Phase).index(Phase.READY))
+# Who waits for the end of a pause is on its way, too, and as long as that takes.
+_COMING = frozenset((*list(Phase)[: list(Phase).index(Phase.READY)], Phase.PAUSED))
+_OVER = (Phase.STOPPED, Phase.FAILED, Phase.PARKED)
 
 
 class Stand(StrEnum):
@@ -36,7 +38,7 @@ class Seen:
     @property
     def stand(self) -> Stand:
         """Where it is."""
-        if self.state is None or not self.lives or self.state.phase in (Phase.STOPPED, Phase.FAILED):
+        if self.state is None or not self.lives or self.state.phase in _OVER:
             return Stand.DOWN
         if self.state.phase is Phase.READY:
             return Stand.READY
@@ -55,7 +57,7 @@ class Seen:
         name = self.peer.unit.removesuffix(".service")
         if self.state is None:
             return f"{name}: not started"
-        if self.lives or self.state.phase in (Phase.STOPPED, Phase.FAILED):
+        if self.lives or self.state.phase in _OVER:
             return f"{name}: {self.state.words}"
         was = "it served" if self.state.phase is Phase.READY else self.state.words
         return f"{name}: killed while {was}"

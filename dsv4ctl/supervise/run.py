@@ -10,6 +10,7 @@ from dsv4ctl.model import Instance, Phase
 from dsv4ctl.supervise.hearing import Hearing
 from dsv4ctl.supervise.inbox import Inbox
 from dsv4ctl.supervise.journal import Journal
+from dsv4ctl.supervise.lull import Lull
 from dsv4ctl.supervise.notify import Voice
 from dsv4ctl.supervise.outcome import Asked
 from dsv4ctl.supervise.peers import Watch
@@ -28,6 +29,7 @@ class Run:
     peers: Watch
     hearing: Hearing
     inbox: Inbox
+    lull: Lull
     voice: Voice
     journal: Journal
     clock: Clock

@@ -25,6 +25,8 @@ LOADS_TIMEOUT_S = 3.0
 SHORTEST_S = 3.0
 # A router that has lost workers gets them back at any moment, and says so at once when it is asked.
 DEGRADED_EVERY_S = 3.0
+# A pause is told of and heeded this soon.
+LULL_EVERY_S = 2.0
 # An event loop that answers nothing at all does not hear SIGTERM either.
 SILENT_GRACE_S = 3.0
 
@@ -54,7 +56,7 @@ class Serving:
         self._pulse = Pulse()
         self._beat = Beat(run.clock.now(), "")
         self._company = Company(run)
-        self._failing_at = ""
+        self._failing_at = self._paused = ""
         self._told_to_drain = self._silent = False
         self._probe_at = run.clock.now() + run.instance.limits.watch_s
         state = replace(run.voice.state, done=0, total=0, left_s=None, capacity=capacity)
@@ -64,6 +66,9 @@ class Serving:
         """Go on until the engine ends, is unhealthy for too long, or somebody wants to stop."""
         while True:
             now = self._run.clock.now()
+            if (paused := self._run.lull.words()) != self._paused:
+                self._paused = paused
+                self._say()
             if over := self._unhealthy(now) or self._look_around():
                 return over
             if now >= self._probe_at and self._run.inbox.send("watch", partial(probe_once, self._run)):
@@ -72,10 +77,10 @@ class Serving:
                 return outcome
 
     def _patience_s(self, now: float) -> float:
-        limit = self._run.instance.limits.unhealthy_s
-        ends = limit if self._pulse.failing_since is None else self._pulse.failing_since + limit - now
+        since, limit = self._pulse.failing_since, self._run.instance.limits.unhealthy_s
+        ends = limit if since is None else self._run.lull.began_or(since) + limit - now
         soonest = min(self._probe_at - now, ends) if self._probe_at > now else 1.0
-        return max(0.05, min(soonest, self._company.due_in_s()))
+        return max(0.05, min(soonest, self._company.due_in_s(), LULL_EVERY_S))
 
     def _look_around(self) -> Over | None:
         """Look at the others of the mode. When one goes or comes back, our own is asked at once, too."""
@@ -85,11 +90,13 @@ class Serving:
             self._say()
         if bool(self._company.words) != bool(before):
             self._probe_at = self._run.clock.now()
-        return over
+        return None if over and self._run.lull.again() else over
 
     def _unhealthy(self, now: float) -> Failed | None:
-        limits = self._run.instance.limits
-        if not health.unhealthy(self._pulse, now, limits.unhealthy_s):
+        limits, since = self._run.instance.limits, self._pulse.failing_since
+        # Within a pause the limit does not run, and after it it runs anew.
+        pulse = replace(self._pulse, failing_since=None if since is None else self._run.lull.began_or(since))
+        if not health.unhealthy(pulse, now, limits.unhealthy_s):
             return None
         line = f"unhealthy since {self._failing_at}, for {limits.unhealthy_s} s: {self._pulse.words}"
         grace_s = SILENT_GRACE_S if self._silent else SERVING_GRACE_S
@@ -132,23 +139,27 @@ class Serving:
             self._beat = beat
             if beat.degraded:
                 self._probe_at = min(self._probe_at, now + DEGRADED_EVERY_S)
-            self._say()
-            return
-        if self._pulse.failing_since != was:
+        elif self._pulse.failing_since != was:
             self._failing_at = time.strftime("%H:%M:%S", time.localtime(run.clock.wall()))
             run.journal.note(f"the {run.instance.role.program} does not answer well: {beat.complaint}")
-        left_s = self._pulse.failing_since + run.instance.limits.unhealthy_s - now
-        limit = words.duration(max(0.0, left_s))
-        run.say(Phase.READY, f"failing since {self._failing_at}: {beat.complaint}; ended in {limit} unless it recovers")
+        self._say()
 
     def _say(self) -> None:
         """Say that the instance serves, and what is amiss around it; while it fails its probes, that comes first."""
-        if self._pulse.failing_since is not None:
+        if (since := self._pulse.failing_since) is not None:
+            self._run.say(Phase.READY, f"failing since {self._failing_at}: {self._pulse.words}; {self._fate(since)}")
             return
         beware = f"beware: {self._beat.beside} as well" if self._beat.beside else ""
         # Whoever of the others is missing says more than the router's own "insufficient healthy workers".
         degraded = self._company.words or (f"degraded: {self._beat.degraded}" if self._beat.degraded else "")
-        self._run.say(Phase.READY, "; ".join(filter(None, (self._words, beware, degraded))))
+        self._run.say(Phase.READY, "; ".join(filter(None, (self._words, beware, degraded, self._paused))))
+
+    def _fate(self, since: float) -> str:
+        """What comes of an engine that fails its probes since then."""
+        if self._paused:
+            return f"left alone, {self._paused}"
+        left_s = self._run.lull.began_or(since) + self._run.instance.limits.unhealthy_s - self._run.clock.now()
+        return f"ended in {words.duration(max(0.0, left_s))} unless it recovers"
 
     def _died(self, end: End) -> Failed:
         cause, advice = self._run.hearing.cause()

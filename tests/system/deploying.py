@@ -2,9 +2,14 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+import dsv4ctl
 from dsv4ctl.child import Done
 from dsv4ctl.rehearsal.private import Machine
 
@@ -142,3 +147,15 @@ def listen(
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n", holder.communicate()
     return holder
+
+
+def make_user(machine: Machine, user: str | None) -> None:
+    """Make a user of the machine who can reach our interpreter; skip where that lies on a folder of the host's."""
+    if user is None:
+        return
+    ours = (Path(sys.executable), Path(sys.base_prefix), Path(dsv4ctl.__file__))
+    closed = sorted({str(above) for path in ours for above in path.parents})
+    script = 'id "$0" >/dev/null 2>&1 || useradd "$0"; for folder; do chmod o+x "$folder"; done'
+    machine.run(("sh", "-c", script, user, *closed), timeout_s=10, check=False)
+    if machine.run(("runuser", "-u", user, "--", sys.executable, "-c", ""), timeout_s=10, check=False).status:
+        pytest.skip(f"{sys.executable} lies where no other user can execute it")

@@ -1,14 +1,12 @@
 """Faults of what surrounds an engine: values, limits, tools, folders and its log (B55, B57, B58, B61, B63)."""
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import dsv4ctl
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
 from tests.system.deploying import (
@@ -20,6 +18,7 @@ from tests.system.deploying import (
     inside,
     install,
     journal,
+    make_user,
     prop,
     systemctl,
     wait_for_journal,
@@ -33,18 +32,6 @@ def dumped(machine: Machine) -> dict[str, Any]:
     """What reached the engine: argv, environment, working directory and limits, as it saw them itself."""
     found: dict[str, Any] = json.loads((machine.root / DUMP[1:]).read_text())
     return found
-
-
-def make(machine: Machine, user: str | None) -> None:
-    """Make a user of the machine who can reach our interpreter; skip where that lies on a folder of the host's."""
-    if user is None:
-        return
-    ours = (Path(sys.executable), Path(sys.base_prefix), Path(dsv4ctl.__file__))
-    closed = sorted({str(above) for path in ours for above in path.parents})
-    script = 'id "$0" >/dev/null 2>&1 || useradd "$0"; for folder; do chmod o+x "$folder"; done'
-    machine.run(("sh", "-c", script, user, *closed), timeout_s=10, check=False)
-    if machine.run(("runuser", "-u", user, "--", sys.executable, "-c", ""), timeout_s=10, check=False).status:
-        pytest.skip(f"{sys.executable} lies where no other user can execute it")
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -130,7 +117,7 @@ def test_tools_home_and_caches_are_there_for_the_engine_although_a_unit_has_no_s
     machine: Machine, behaviour: Behave, user: str | None
 ) -> None:
     """B61: it works as a service as it does from a shell: compilers are found, and what they make can be kept."""
-    make(machine, user)
+    make_user(machine, user)
     behaviour(PORT, **QUICK, dump_to=DUMP)
 
     deployed = deploy(machine, *(["--user", user] if user else []))

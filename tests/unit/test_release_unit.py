@@ -7,6 +7,7 @@ import pytest
 from dsv4ctl import modes
 from dsv4ctl.model import HostSpec, Limits, Machine, Mode, Numa, SuperviseExit
 from dsv4ctl.problems import BadConfig
+from dsv4ctl.release.unit import BY_HAND
 from tests import releases
 from tests.releases import command, environment, seconds, service, settings, spec
 
@@ -40,9 +41,15 @@ def test_b48_the_start_limits_stand_under_unit_and_trip_also_for_the_slowest_fai
         + seconds(asked, "Service", "TimeoutStopSec")
         + limits.restart_max_s
     )
-    assert seconds(asked, "Unit", "StartLimitIntervalSec") > limits.starts * longest_try_s
-    assert settings(asked).last("Unit", "StartLimitBurst") == str(limits.starts)
+    assert seconds(asked, "Unit", "StartLimitIntervalSec") > (limits.starts + BY_HAND) * longest_try_s
+    assert settings(asked).last("Unit", "StartLimitBurst") == str(limits.starts + BY_HAND)
     assert not any(e.section == "Service" and e.key.startswith("StartLimit") for e in settings(asked).entries)
+
+
+def test_the_brake_closes_before_systemds_own_limit_which_sees_every_start_of_the_brakes_window() -> None:
+    limits = Limits(starts=1, window_s=86400, start_s=60, restart_max_s=15)
+    assert int(settings(spec(limits=limits)).last("Unit", "StartLimitBurst")) > limits.starts
+    assert seconds(spec(limits=limits), "Unit", "StartLimitIntervalSec") > limits.window_s
 
 
 def test_b49_the_target_does_not_require_what_is_part_of_it() -> None:
@@ -59,7 +66,7 @@ def test_restarts_slow_down_where_systemd_can() -> None:
         service(spec(), "RestartSteps", new),
         service(spec(), "RestartMaxDelaySec", new),
     ) == (
-        "3",
+        "5",
         "300",
     )
     assert service(spec(), "RestartSteps", old) == ""
@@ -67,11 +74,12 @@ def test_restarts_slow_down_where_systemd_can() -> None:
     assert service(steady, "RestartSteps", new) == ""
 
 
-def test_a_usage_error_a_taken_port_a_missing_file_and_a_failed_proof_are_not_restarted() -> None:
+def test_a_usage_error_a_taken_port_a_missing_file_a_failed_proof_and_the_brake_are_not_restarted() -> None:
     assert service(spec(), "Restart") == "on-failure"
     final = {SuperviseExit(int(word)) for word in service(spec(), "RestartPreventExitStatus").split()}
     # A stop by a signal before READY=1 is a failure to systemd, whatever the status.
-    assert final == {SuperviseExit.OK, *(SuperviseExit[name] for name in ("USAGE", "PORT", "MISSING", "PROOF"))}
+    names = ("USAGE", "PORT", "MISSING", "PROOF", "PARKED")
+    assert final == {SuperviseExit.OK, *(SuperviseExit[name] for name in names)}
 
 
 def test_b54_no_core_file_is_waited_for() -> None:

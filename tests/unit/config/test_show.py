@@ -30,7 +30,7 @@ def test_a_fraction_that_is_not_set_is_shown_as_auto() -> None:
 
 def test_limits_are_seconds_with_the_duration_behind() -> None:
     assert row("limits.start", None) == Row("limits.start", 2400, "2400 (40m)", "default")
-    assert row("limits.starts", None).text == "4"
+    assert row("limits.starts", None).text == "6"
 
 
 def test_a_mode_of_the_operator_is_shown_in_one_line() -> None:

@@ -137,15 +137,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         port=port, rendezvous_port=port + 1, tp=1, gpus=(), gpu_uuids=(), model="some/model", served_model_name="dsv4",
         context_length=None, user=None, api_key_file=None, secrets_file=None, limits=Limits(), digest="d1",
     )  # fmt: skip
-    for folder in ("run", "state"):
-        (tmp_path / folder).mkdir()
+    for folder in ("run", "lib/starts/server"):
+        (tmp_path / folder).mkdir(parents=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         environment = {
             **os.environ,
             "NOTIFY_SOCKET": str(tmp_path / "notify"),
             "RUNTIME_DIRECTORY": str(tmp_path / "run"),
-            "STATE_DIRECTORY": str(tmp_path / "state"),
+            "STATE_DIRECTORY": str(tmp_path / "lib/starts/server"),
             "DSV4CTL_TEST": str(tmp_path),
         }
         made = Bench(folder=tmp_path, instance=instance, environment=environment)

@@ -1,0 +1,119 @@
+"""Who may start and who is parked, over hours that nobody waits for; what a pause and the brake are called."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsv4ctl import brake, record
+from dsv4ctl.model import Failure, Limits, Pause, Tally
+from dsv4ctl.problems import Problem
+
+NOON = 1_795_953_600.0
+HOUR = 3600.0
+LIMITS = Limits(starts=4, window_s=7200)
+
+
+def crash(tally: Tally, at: float, words: str = "the engine died") -> Tally:
+    return brake.failed(brake.begun(tally, at), words, at)
+
+
+def test_so_many_starts_are_given_and_the_next_is_refused_with_the_cause() -> None:
+    tally = Tally()
+    for start in range(4):
+        assert brake.verdict({"decode": tally}, LIMITS, NOON + start) == ""
+        tally = crash(tally, NOON + start)
+
+    why = brake.verdict({"decode": tally}, LIMITS, NOON + 5)
+
+    assert why == "4 starts failed within 2h on this host; the last, of decode: the engine died"
+
+
+def test_the_starts_of_all_roles_count_together_and_are_told_apart() -> None:
+    one = crash(crash(Tally(), NOON), NOON + 2)
+    two = crash(crash(Tally(), NOON + 1), NOON + 3, "a GPU fell off the bus")
+
+    why = brake.verdict({"decode": one, "prefill": two}, LIMITS, NOON + 4)
+
+    assert why == (
+        "4 starts failed within 2h on this host (decode 2, prefill 2); the last, of prefill: a GPU fell off the bus"
+    )
+
+
+def test_failures_that_are_farther_apart_than_the_window_never_park() -> None:
+    tally = Tally()
+    for day in range(100):
+        assert brake.verdict({"decode": tally}, LIMITS, NOON + day * HOUR) == ""
+        tally = crash(tally, NOON + day * HOUR)
+
+
+def test_a_start_that_was_stopped_on_request_or_is_under_way_does_not_count() -> None:
+    tally = Tally()
+    for restart in range(50):
+        tally = brake.stopped(brake.begun(tally, NOON + restart))
+    assert brake.verdict({"decode": brake.begun(tally, NOON + 60)}, LIMITS, NOON + 60) == ""
+
+
+def test_a_start_that_left_no_end_counts_for_a_power_cut_leaves_none() -> None:
+    tally = Tally()
+    for boot in range(5):
+        tally = brake.begun(tally, NOON + boot)
+
+    assert "4 starts failed" in brake.verdict({"server": tally}, LIMITS, NOON + 5)
+    assert "killed, or the host went down" in tally.failed[-1].words
+
+
+def test_a_clock_that_was_set_back_hides_no_failure() -> None:
+    tally = Tally()
+    for start in range(4):
+        tally = crash(tally, NOON + 365 * 24 * HOUR + start)
+
+    assert brake.verdict({"server": tally}, LIMITS, NOON)
+
+
+def test_how_near_the_brake_is_can_be_said() -> None:
+    assert brake.summary({"server": Tally()}, [LIMITS], NOON) == ""
+    assert brake.summary({"server": crash(Tally(), NOON)}, [LIMITS], NOON + 1) == (
+        "1 of 4 starts failed within 2h; the next one after 4 is parked"
+    )
+
+
+def test_a_tally_keeps_no_more_than_it_needs() -> None:
+    tally = Tally()
+    for start in range(1000):
+        tally = crash(tally, NOON + start)
+    assert len(tally.failed) == brake.KEPT > 100
+
+
+def test_a_pause_ends_by_itself() -> None:
+    pause = Pause(who="alice", reason="a fan", since=NOON, until=NOON + 2 * HOUR)
+    assert not brake.is_over(pause, NOON + 2 * HOUR - 1)
+    assert brake.is_over(pause, NOON + 2 * HOUR)
+
+
+def test_a_pause_says_until_when_who_and_why() -> None:
+    pause = Pause(who="alice", reason="a fan is swapped", since=NOON, until=NOON + 90)
+    days = replace(pause, until=NOON + 72 * HOUR)
+
+    assert brake.pause_words(pause, NOON) == f"paused until {brake.moment(NOON + 90, NOON)} by alice: a fan is swapped"
+    assert len(brake.moment(NOON + 90, NOON)) == len("12:01:30")
+    assert len(brake.moment(days.until, NOON)) == len("2026-12-02 12:00:00")
+
+
+@given(
+    st.builds(
+        Tally,
+        open_since=st.none() | st.floats(0, 2e9),
+        failed=st.lists(st.builds(Failure, at=st.floats(0, 2e9), words=st.text()), max_size=5).map(tuple),
+        parked=st.none() | st.builds(Failure, at=st.floats(0, 2e9), words=st.text()),
+    )
+)
+def test_a_tally_comes_back_from_its_file_as_it_was(tally: Tally) -> None:
+    assert record.load(record.dump(tally), Tally) == tally
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"failed": 3}', '{"parked": {"at": "noon", "words": ""}}'])
+def test_a_damaged_tally_is_a_problem(text: str) -> None:
+    with pytest.raises(Problem, match="tally"):
+        record.load(text, Tally)
