@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol, assert_never
 
 from dsv4ctl.model import Role
+from dsv4ctl.pair import Judged, PairVerdict
 
 
 class Verdict(StrEnum):
@@ -56,7 +57,10 @@ class Want:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """The last answer to each question, and whether the engine has logged that it is ready."""
+    """The last answer to each question, and whether the engine has logged that it is ready.
+
+    `judged`: what became of the generation behind a pair's router, and by whose fault.
+    """
 
     ready: Reply | None = None
     readiness: Reply | None = None
@@ -64,6 +68,7 @@ class Answers:
     route: Reply | None = None
     models: Reply | None = None
     generation: Reply | None = None
+    judged: Judged | None = None
     ready_line: bool = False
 
 
@@ -117,7 +122,8 @@ def judge(want: Want, answers: Answers) -> Finding:
        /readiness 200: a healthy prefill and a healthy decode are behind it (its /health says 200 without any)
     3. a prefill: all its ranks have registered, so that a decode can meet them
     4. /v1/models names the model asked for, with the context length asked for; a router does not tell that
-    5. a server and a router: one generation gave text. A half is never sent one: without a partner it may die of it
+    5. a server and a router: one generation gave text, and behind a pair's router it crossed both halves. A half is
+       never sent one: without a partner it may die of it
     """
     if refused := _refused_key(want, answers):
         return refused
@@ -190,15 +196,31 @@ def _serves(want: Want, answers: Answers) -> Finding | None:
 
 def _generates(want: Want, answers: Answers) -> Finding:
     reply, program = answers.generation, want.role.program
+    if reply is not None and _is_final(reply):
+        return Finding(Verdict.FAILED, f"the {program} refuses to generate: {_said(Question.GENERATION, reply)}")
+    if answers.judged is not None:
+        return _crosses(answers.judged)
     if reply is None or reply.status != 200:
-        # A 4xx to this request will not change; 408 and 429 are about the moment, and 5xx may be.
-        final = reply is not None and reply.status is not None and 400 <= reply.status < 500
-        if final and reply is not None and reply.status not in (408, 429):
-            return Finding(Verdict.FAILED, f"the {program} refuses to generate: {_said(Question.GENERATION, reply)}")
         return Finding(Verdict.WAIT, _said(Question.GENERATION, reply), Question.GENERATION)
     if not generated_text(reply.body):
         return Finding(Verdict.WAIT, f"the {program} answers a generation without any text", Question.GENERATION)
     return Finding(Verdict.READY, "one generation came back with text")
+
+
+def _is_final(reply: Reply) -> bool:
+    """A 4xx to a generation will not change; 408 and 429 are about the moment, and 5xx may be."""
+    return reply.status is not None and 400 <= reply.status < 500 and reply.status not in (408, 429)
+
+
+def _crosses(judged: Judged) -> Finding:
+    """Whoever is late may come yet; an answer that is wrong is no answer."""
+    words = f"{judged.verdict}: {judged.words}"
+    match judged.verdict:
+        case PairVerdict.OK:
+            return Finding(Verdict.READY, words)
+        case PairVerdict.GARBAGE:
+            return Finding(Verdict.FAILED, words)
+    return Finding(Verdict.WAIT, words, Question.GENERATION)
 
 
 def generation_request(model: str) -> dict[str, object]:

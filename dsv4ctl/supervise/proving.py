@@ -1,11 +1,14 @@
 """The questions whose answers prove an engine, in order and at their pace. What they mean is judged in `health`."""
 
+import secrets
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
-from dsv4ctl import health, probe
+from dsv4ctl import health, pair, pairing, probe
 from dsv4ctl.health import Answers, Finding, Question, Want
+from dsv4ctl.pair import Judged
+from dsv4ctl.pairing import Pair
 from dsv4ctl.probe import Answer
 from dsv4ctl.supervise.run import Run
 
@@ -20,10 +23,11 @@ SHORTEST_GENERATION_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One question's answer, as its errand brings it."""
+    """One question's answer, as its errand brings it; of a generation that is to cross a pair, what became of it."""
 
     question: Question
     answer: Answer
+    judged: Judged | None = None
 
 
 class Proving:
@@ -82,10 +86,19 @@ def pace_s(question: Question | None, bound_for_s: float) -> float:
 
 def ask(run: Run, question: Question, timeout_s: float) -> Asking:
     """Ask the engine one question, with the key."""
+    if question is Question.GENERATION and (found := pairing.of((run.instance,))):
+        return _through(run, found, timeout_s)
     if question is Question.GENERATION:
         request = health.generation_request(run.instance.served_model_name)
         return Asking(question, probe.post(run.url(question), request, run.key, timeout_s=timeout_s))
     return Asking(question, probe.get(run.url(question), run.key, timeout_s=timeout_s))
+
+
+def _through(run: Run, found: Pair, timeout_s: float) -> Asking:
+    """One generation through both halves; one that does not come is looked for while the router still is there."""
+    looked = pairing.look(found, secrets.token_hex(6), run.key, run.clock, limit_s=timeout_s)
+    status = looked.first.status if looked.first else None
+    return Asking(Question.GENERATION, Answer(status), pair.judge(looked))
 
 
 def _answered(answers: Answers, asking: Asking) -> Answers:
@@ -101,6 +114,6 @@ def _answered(answers: Answers, asking: Asking) -> Answers:
         case Question.MODELS:
             return replace(answers, models=asking.answer)
         case Question.GENERATION:
-            return replace(answers, generation=asking.answer)
+            return replace(answers, generation=asking.answer, judged=asking.judged)
         case _:
             assert_never(asking.question)

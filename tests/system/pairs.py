@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 
 import pytest
 
@@ -18,13 +19,8 @@ PREFILL, DECODE, ROUTER = (f"dsv4-{role}.service" for role in ROLES)
 PREFILL_PORT, BOOTSTRAP_PORT, DECODE_PORT = 20002, 20003, 20012
 
 # One that comes back at once, is noticed at once, and is looked at often.
-LIMITS = """
-[limits]
-restart = "1s"
-restart_max = "1s"
-watch = "1s"
-drain = "20s"
-"""
+LIMITS: Mapping[str, object] = {"restart": "1s", "restart_max": "1s", "drain": "8s"}
+NONE: Mapping[str, object] = {}
 # Two processes an engine instead of nine, for tests of who is ended when and of who is at fault.
 SMALL = """
 [modes.small]
@@ -35,19 +31,27 @@ decode = { tp = 1, gpus = [] }
 OFTEN = 'args = ["--health-check-interval-secs", "1"]\n'
 
 
-def config(*limits: str, backend: str, on_gpus: bool) -> str:
+def config(backend: str, limits: Mapping[str, object], *, on_gpus: bool) -> str:
     """A config of the stand-ins with the real router. The test is skipped where there is none."""
     found = router.find()
     if found is None:
         pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
     engine = CONFIG + ("" if on_gpus else 'args = ["--device", "cpu"]\n')
-    transfer = f'[transfer]\nbackend = "{backend}"'
-    return "\n".join((engine, router.config(found) + OFTEN, transfer, LIMITS, *limits, SMALL))
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {**LIMITS, **limits}.items()]
+    transfer = f'[transfer]\nbackend = "{backend}"\n'
+    return "\n".join((engine, router.config(found) + OFTEN, transfer, "[limits]", *lines, SMALL))
 
 
-def prepare(machine: Machine, *limits: str, backend: str = "nixl", on_gpus: bool = False, **behaviour: object) -> None:
+def prepare(
+    machine: Machine,
+    *,
+    backend: str = "nixl",
+    on_gpus: bool = False,
+    limits: Mapping[str, object] = NONE,
+    **behaviour: object,
+) -> None:
     """Write that config, and how all stand-ins behave unless a port has a file of its own."""
-    machine.write(CONFIG_FILE, config(*limits, backend=backend, on_gpus=on_gpus))
+    machine.write(CONFIG_FILE, config(backend, limits, on_gpus=on_gpus))
     machine.write("/run/standin/all.json", json.dumps(QUICK | behaviour))
 
 

@@ -5,7 +5,10 @@ import time
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
 from tests.system.deploying import (
+    journal,
     prop,
+    until,
+    wait_for_active,
 )
 from tests.system.pairs import (
     DECODE,
@@ -13,11 +16,15 @@ from tests.system.pairs import (
     PREFILL,
     PREFILL_PORT,
     ROUTER,
+    all_words,
     ask,
     deploy,
     engine,
+    kill,
     misbehave,
     prepare,
+    wait_for_answer,
+    words,
 )
 
 TARGET = "dsv4.target"
@@ -48,6 +55,23 @@ def entered(machine: Machine, unit: str) -> int:
     return int(prop(machine, "ActiveEnterTimestampMonotonic", unit))
 
 
+def test_b49_a_killed_prefill_takes_nobody_with_it_and_comes_back_into_the_pair(machine: Machine) -> None:
+    """B49: decode and router keep their pids, the target stays active, and each says that a peer is down."""
+    prepare(machine, backend="mooncake")
+    deploy(machine, "small")
+    before, prefill = pids(machine, DECODE, ROUTER), engine(machine, PREFILL)
+
+    kill(machine, PREFILL)
+
+    until(lambda: "degraded: peer down" in words(machine, DECODE), lambda: all_words(machine), every_s=0.05)
+    assert prop(machine, "ActiveState", TARGET) == "active"
+    until(lambda: "degraded" not in all_words(machine), lambda: all_words(machine))
+    assert pids(machine, DECODE, ROUTER) == before
+    assert engine(machine, PREFILL) != prefill
+    assert ask(machine)
+    assert prop(machine, "ActiveState", TARGET) == "active"
+
+
 def test_b79_and_b52_no_pair_is_ready_before_its_last_half_is(machine: Machine, behaviour: Behave) -> None:
     """B79: the prefill is ready long after the decode. B52: the router starts after the last half is ready."""
     prepare(machine)
@@ -56,6 +80,26 @@ def test_b79_and_b52_no_pair_is_ready_before_its_last_half_is(machine: Machine, 
 
     assert entered(machine, PREFILL) - entered(machine, DECODE) > 3_000_000
     assert entered(machine, ROUTER) > entered(machine, PREFILL)
+
+
+def test_b82_a_half_that_remembers_the_one_before_is_restarted_once_and_that_is_logged(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B82: after a restart the pair is probed, and only a failing probe restarts the peer."""
+    prepare(machine, limits={"proof": "8s", "drain": "2s"}, backend="mooncake")
+    misbehave(behaviour, "decode", stale_peer=True)
+    deploy(machine, "small")
+    decode = engine(machine, DECODE)
+
+    kill(machine, PREFILL)
+
+    until(lambda: prop(machine, "ActiveState", DECODE) != "active", lambda: all_words(machine))
+    wait_for_active(machine, unit=DECODE)
+    wait_for_answer(machine)
+    assert engine(machine, DECODE) != decode
+    assert (
+        journal(machine, "-u", ROUTER).count(f"{DECODE} is asked to start again, once: the pair does not answer") == 1
+    )
 
 
 def test_b83_a_pair_that_moved_is_looked_for_at_its_new_ports_only(machine: Machine) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dsv4ctl import health
 from dsv4ctl.health import Answers, Pulse, Question, Verdict, Want
 from dsv4ctl.model import Role
+from dsv4ctl.pair import Judged, PairVerdict
 
 
 @dataclass(frozen=True)
@@ -220,3 +221,31 @@ def test_b79_a_router_is_ready_with_its_workers_and_one_generation_through_it_an
     fronts = Answers(readiness=OK, models=models(context=None))
     assert (health.judge(want, fronts).ask, health.judge(want, fronts).proving) == (Question.GENERATION, True)
     assert health.judge(want, replace(fronts, generation=generation())).verdict is Verdict.READY
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (PairVerdict.OK, Verdict.READY),
+        (PairVerdict.HAND_OFF, Verdict.WAIT),
+        (PairVerdict.DECODE, Verdict.WAIT),
+        (PairVerdict.GARBAGE, Verdict.FAILED),
+    ],
+)
+def test_b79_a_pairs_router_is_ready_when_a_generation_has_crossed_and_says_whose_fault_it_is_when_not(
+    found: PairVerdict, verdict: Verdict
+) -> None:
+    came = Answers(readiness=OK, models=models(), generation=Answer(200), judged=Judged(found, "so it is"))
+    finding = health.judge(replace(WANT, role=Role.ROUTER), came)
+    assert (finding.verdict, finding.words) == (verdict, f"{found}: so it is")
+    assert (finding.ask is Question.GENERATION) == (verdict is Verdict.WAIT)
+
+
+def test_a_pairs_router_that_refuses_the_key_or_the_request_is_not_asked_again() -> None:
+    for status, words in ((401, "key problem"), (400, "refuses to generate")):
+        came = Answers(
+            readiness=OK, models=models(), generation=Answer(status), judged=Judged(PairVerdict.ROUTER, "no answer")
+        )
+        finding = health.judge(replace(WANT, role=Role.ROUTER), came)
+        assert finding.verdict is Verdict.FAILED
+        assert words in finding.words
