@@ -41,22 +41,25 @@ def up(host: Host, instances: Iterable[Instance], tell: Tell) -> None:
 
     Raises NotReady for the first that will not be; it is stopped, the others are left to go on and named.
     """
-    coming = {one.instance.unit: one for one in _begun(host, tuple(instances))}
+    begun = {one.instance.unit: one for one in _begun(host, tuple(instances))}
     seen: dict[str, Looked] = {}
+    proved: set[str] = set()
     began = host.clock.now()
-    while coming:
-        seen |= _look(host, coming.values())
-        for unit, one in tuple(coming.items()):
+    while len(proved) < len(begun):
+        # Those that are proved are looked at as well: one that dies again is not waited beside for minutes.
+        seen |= _look(host, begun.values())
+        for unit, one in begun.items():
             found = seen[unit].unit
-            tell(Seen(found, seen[unit].state))
-            _tell_if_stopped(found, tell)
-            if found.active is ActiveState.ACTIVE:
+            if unit not in proved:
+                tell(Seen(found, seen[unit].state))
+                _tell_if_stopped(found, tell)
+            if unit not in proved and found.active is ActiveState.ACTIVE:
                 _prove(host, one.instance, _others(seen, unit), tell)
-                del coming[unit]
+                proved.add(unit)
             elif _is_over(found, one.before, host.clock.now() - began):
                 _give_up(host, one.instance, seen, tell)
-        if coming:
-            host.clock.sleep(min(_pace_s(seen[unit].state) for unit in coming))
+        if len(proved) < len(begun):
+            host.clock.sleep(min(_pace_s(seen[unit].state) for unit in begun.keys() - proved))
 
 
 def down(host: Host, unit: str, tell: Tell) -> None:

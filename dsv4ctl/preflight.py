@@ -46,6 +46,7 @@ def _user(spec: HostSpec, machine: Machine) -> Iterator[Problem]:
     wanted = (
         ("run", "-x", machine.supervisor[0]),
         ("run", "-x", spec.engine.python),
+        *((("run", "-x", spec.router.python),) if machine.router is not None else ()),
         ("read", "-r", spec.engine.model),
     )
     for verb, test, path in wanted:

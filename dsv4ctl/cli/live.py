@@ -33,7 +33,10 @@ def teller() -> Iterator[Tell]:
     from rich.live import Live
 
     with Live(console=Console(stderr=True), refresh_per_second=8, transient=False) as live:
-        yield View(live).tell
+        view = View(live)
+        yield view.tell
+        # After a failure the step that failed stays where it is, with what was seen last.
+        view.close()
 
 
 class Lines:
@@ -73,23 +76,32 @@ class Lines:
 
 
 class View:
-    """The steps done so far, and below them the one in work with its phase, its bar and the seconds it takes."""
+    """The step in work with its phases, bars and seconds; what is done scrolls by above, however small the screen."""
 
     def __init__(self, live: "Live") -> None:
         self._live = live
         self._began = time.monotonic()
-        self._lines: list[str] = []
         self._step: Step | None = None
         self._step_began = self._began
         self._seen: dict[str, Seen] = {}
 
     def tell(self, what: Said) -> None:
         """Redraw."""
-        if isinstance(what, Doing):
-            self._next(what.step)
-        if isinstance(what, Warns):
-            self._lines.append(f"warning: {what.words}")
-        self._draw(what)
+        match what:
+            case Doing():
+                self._next(what.step)
+            case Warns():
+                self._print(f"warning: {what.words}")
+            case Seen():
+                self._seen[what.unit.name] = what
+            case Waits():
+                pass
+        self._draw(what.words if isinstance(what, Waits) else "")
+
+    def close(self) -> None:
+        """All is done."""
+        self._finish(time.monotonic())
+        self._live.update("")
 
     def _next(self, step: Step) -> None:
         now = time.monotonic()
@@ -99,19 +111,21 @@ class View:
     def _finish(self, now: float) -> None:
         if self._step is not None:
             took = f"  ({now - self._step_began:.1f} s)" if isinstance(self._step, TAKE_TIME) else ""
-            self._lines.append(f"+ {self._step_began - self._began:6.1f} s  {screen.step_line(self._step)}{took}")
+            self._print(f"+ {self._step_began - self._began:6.1f} s  {screen.step_line(self._step)}{took}")
 
-    def _draw(self, what: Said) -> None:
+    def _print(self, line: str) -> None:
         from rich.text import Text
 
-        now = time.monotonic()
-        text = Text("\n".join(self._lines) + ("\n" if self._lines else ""), style="dim")
+        self._live.console.print(Text(line, style="dim"))
+
+    def _draw(self, waits: str) -> None:
+        from rich.text import Text
+
+        text = Text()
         if self._step is not None:
-            text.append(f"> {now - self._began:6.1f} s  {screen.step_line(self._step)}")
-        if isinstance(what, Waits):
-            text.append(f"\n             {what.words}", style="bold")
-        if isinstance(what, Seen):
-            self._seen[what.unit.name] = what
+            text.append(f"> {time.monotonic() - self._began:6.1f} s  {screen.step_line(self._step)}")
+        if waits:
+            text.append(f"\n             {waits}", style="bold")
         for seen in self._seen.values():
             line = screen.whose(self._step, seen.unit) + screen.phase_line(seen.unit, seen.state)
             text.append(f"\n             {line}", style="bold")
