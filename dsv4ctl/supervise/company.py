@@ -1,6 +1,6 @@
 """A serving instance among the others of its mode: says who of them is missing, and hears when a router asks for it."""
 
-from dsv4ctl.model import Peer, Role, SuperviseExit
+from dsv4ctl.model import Ask, Peer, Phase, Role, SuperviseExit
 from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.front import Front
 from dsv4ctl.supervise.outcome import Asked, Over
@@ -17,8 +17,9 @@ class Company:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._met: set[Peer] = set()
-        self._away: set[Peer] = set()
+        self._down: set[Peer] = set()
         self._missing = ""
+        self._heard: Ask | None = None
         self._front = Front(run) if run.instance.role is Role.ROUTER else None
         self._look_at = run.clock.now()
 
@@ -48,15 +49,16 @@ class Company:
         return self._front.take(brought) if self._front else None
 
     def _note(self, seen: tuple[Seen, ...]) -> None:
-        """Keep and log who is there; the first time that somebody is, nobody had missed him."""
-        for one in seen:
-            is_there, unit = one.stand is Stand.READY, one.peer.unit.removesuffix(".service")
-            if is_there and one.peer in self._away:
-                self._run.journal.note(f"{unit} is ready again")
-            if not is_there and one.peer in self._met - self._away:
-                self._run.journal.note(f"degraded: peer down ({one.words})")
-            self._met |= {one.peer} if is_there else set()
-            self._away = self._away - {one.peer} if is_there else self._away | ({one.peer} & self._met)
+        """Keep who was ever there, and log who goes down and who comes back."""
+        self._met |= {one.peer for one in seen if one.stand is Stand.READY}
+        down = {one.peer: one for one in seen if is_down(one, self._met)}
+        for peer in down.keys() - self._down:
+            self._run.journal.note(f"degraded: peer down ({down[peer].words})")
+        for peer in self._down - down.keys():
+            self._run.journal.note(f"{peer.unit.removesuffix('.service')} is ready again")
+        self._down = set(down)
+        # One that died is missed until it serves, even if it never did before our eyes.
+        self._met |= self._down
 
     def _asked(self, one: Seen) -> Asked | None:
         """Whether this peer is a living router that means our unit and this very process."""
@@ -65,14 +67,22 @@ class Company:
             return None
         if (asks.unit, asks.pid, asks.start_ticks) != (self._run.instance.unit, own.pid, own.start_ticks):
             return None
-        self._run.journal.note(f"{one.peer.unit} asks for a restart: {asks.because}")
+        if asks != self._heard:
+            self._run.journal.note(f"{one.peer.unit} asks for a restart: {asks.because}")
+        self._heard = asks
         return Asked(one.peer.unit, exit=SuperviseExit.ASKED)
 
 
+def is_down(one: Seen, met: set[Peer]) -> bool:
+    """Whether somebody has gone: one that could serve before, or that did not end in peace."""
+    died = one.stand is Stand.DOWN and one.state is not None and one.state.phase is not Phase.STOPPED
+    return one.stand is not Stand.READY and (one.peer in met or died)
+
+
 def missing(seen: tuple[Seen, ...], met: set[Peer]) -> str:
-    """Who cannot serve, in words: one that could before is down; one that never could is waited for."""
-    away = [one for one in seen if one.stand is not Stand.READY]
-    down = "; ".join(one.words for one in away if one.peer in met)
-    awaited = "; ".join(one.words for one in away if one.peer not in met)
+    """Who cannot serve, in words; one that never could is waited for."""
+    down = "; ".join(one.words for one in seen if is_down(one, met))
+    away = (one for one in seen if one.stand is not Stand.READY)
+    awaited = "; ".join(one.words for one in away if not is_down(one, met))
     parts = (f"degraded: peer down ({down})" if down else "", f"waiting for its peers ({awaited})" if awaited else "")
     return "; ".join(filter(None, parts))

@@ -38,6 +38,7 @@ class Front:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._listing = rotation.Listing(run.url(""), run.key, run.clock)
         self._pair = pairing.of((run.instance,))
         self._mending: Mending | None = None
         self._probe_at = run.clock.now()
@@ -46,9 +47,10 @@ class Front:
     @property
     def words(self) -> str:
         """What is not whole."""
-        if self._mending is None or self._mending.is_over:
-            return "degraded: the pair is being proved again" if self._run.inbox.waits_for("pair") else ""
-        return f"degraded: the pair does not answer ({self._mending.trouble})" if self._mending.trouble else ""
+        if self._mending and self._mending.trouble:
+            return f"degraded: the pair does not answer ({self._mending.trouble})"
+        asked = self._mending is not None and self._mending.asked is not None
+        return "degraded: the pair is being proved again" if asked or self._run.inbox.waits_for("pair") else ""
 
     def step(self, seen: tuple[Seen, ...]) -> None:
         """Do what is due after a look at the workers."""
@@ -72,9 +74,9 @@ class Front:
         for one in seen:
             is_out = one.peer.name in without
             if one.stand is Stand.GOING and not is_out:
-                self._run.inbox.send("rotation", partial(rotation.take_out, self._run, one.peer))
+                self._run.inbox.send("rotation", partial(rotation.take_out, self._listing, one.peer))
             elif one.stand is Stand.READY and is_out:
-                self._run.inbox.send("rotation", partial(rotation.take_in, self._run, one.peer))
+                self._run.inbox.send("rotation", partial(rotation.take_in, self._listing, one.peer))
 
     def _turn(self, turned: Turned) -> None:
         state = self._run.voice.state
@@ -99,8 +101,13 @@ class Front:
         match mending.due(self._mending, halves, self._run.instance.together):
             case Restart() as restart:
                 self._restart(restart)
-            case Probe() if self._run.clock.now() >= self._probe_at and not self._run.voice.state.without:
+            case Probe() if self._may_probe(halves):
                 self._run.inbox.send("pair", partial(_probe, self._run, found, halves))
+
+    def _may_probe(self, halves: Halves) -> bool:
+        """Not before the router sends to both; and to the same halves, which did not answer, only now and then."""
+        is_new = self._mending is None or mending.supervisors(halves) != self._mending.proved
+        return not self._run.voice.state.without and (is_new or self._run.clock.now() >= self._probe_at)
 
     def _judge(self, probed: Probed) -> Failed | None:
         # What a half said that has changed since then says nothing of the pair.

@@ -47,11 +47,6 @@ class Mending:
     asked: Identity | None = None
     trouble: str = ""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is known to be wrong."""
-        return self.asked is None and not self.trouble
-
 
 def supervisors(halves: Halves) -> tuple[Identity | None, ...]:
     """Whose states these are."""

@@ -56,7 +56,7 @@ class Serving:
         self._pulse = Pulse()
         self._beat = Beat(run.clock.now(), "")
         self._company = Company(run)
-        self._failing_at = self._paused = ""
+        self._failing_at = self._paused = self._amiss = ""
         self._told_to_drain = self._silent = False
         self._probe_at = run.clock.now() + run.instance.limits.watch_s
         state = replace(run.voice.state, done=0, total=0, left_s=None, capacity=capacity)
@@ -84,11 +84,11 @@ class Serving:
 
     def _look_around(self) -> Over | None:
         """Look at the others of the mode. When one goes or comes back, our own is asked at once, too."""
-        before = self._company.words
         over = self._company.look()
-        if self._company.words != before:
+        before, self._amiss = self._amiss, self._company.words
+        if self._amiss != before:
             self._say()
-        if bool(self._company.words) != bool(before):
+        if bool(self._amiss) != bool(before):
             self._probe_at = self._run.clock.now()
         return None if over and self._run.lull.again() else over
 
@@ -151,7 +151,7 @@ class Serving:
             return
         beware = f"beware: {self._beat.beside} as well" if self._beat.beside else ""
         # Whoever of the others is missing says more than the router's own "insufficient healthy workers".
-        degraded = self._company.words or (f"degraded: {self._beat.degraded}" if self._beat.degraded else "")
+        degraded = self._amiss or (f"degraded: {self._beat.degraded}" if self._beat.degraded else "")
         self._run.say(Phase.READY, "; ".join(filter(None, (self._words, beware, degraded, self._paused))))
 
     def _fate(self, since: float) -> str:

@@ -105,16 +105,19 @@ class Pair:
         self.parts.append(server)
         return server
 
-    def start_router(self) -> None:
-        """Start the router, whatever runs behind it."""
+    def router_argv(self) -> list[str]:
+        """The command of the router between the two."""
         argv = [str(self.router_python), "-m", "sglang_router.launch_router", "--host", "127.0.0.1"]
         argv += ["--port", str(self.router_port), "--prometheus-host", "127.0.0.1"]
         argv += ["--prometheus-port", str(self.router_port + APART), *ROUTER_FLAGS.split(), "--pd-disaggregation"]
         argv += ["--prefill", f"http://127.0.0.1:{self.prefill_port}", str(self.bootstrap_port)]
-        argv += ["--decode", f"http://127.0.0.1:{self.decode_port}"]
+        return [*argv, "--decode", f"http://127.0.0.1:{self.decode_port}"]
+
+    def start_router(self) -> None:
+        """Start the router, whatever runs behind it."""
         with (self.folder / f"router{len(self.parts)}").open("wb") as log:
             process = subprocess.Popen(
-                argv,
+                self.router_argv(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

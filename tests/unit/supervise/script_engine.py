@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "generates_after_s": 0.0,
     "generation": 200,  # status; 0 hangs
     "requests": 0,  # carried until aborted
+    "requests_file": "",  # while that file is there, one more
     "ignore_term": False,
     "orphan": "",  # "setsid": a child in a session of its own; "plain": one that outlives its parent
     "dies_after_s": None,
@@ -64,7 +65,8 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/v1/models":
             self.answer(200, {"data": [{"id": it["model"], "max_model_len": it["context"]}]})
         elif path == "/v1/loads":
-            self.answer(200, {"loads": [{"num_running_reqs": it["requests"], "num_waiting_reqs": 0}]})
+            carried = it["requests"] + bool(it["requests_file"] and Path(it["requests_file"]).exists())
+            self.answer(200, {"loads": [{"num_running_reqs": carried, "num_waiting_reqs": 0}]})
         else:
             self.answer(404)
 

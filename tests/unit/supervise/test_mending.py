@@ -43,7 +43,7 @@ def test_b82_a_pair_is_probed_once_the_half_that_was_away_is_ready_again_and_not
 
 def test_b82_a_pair_that_answers_again_is_whole_and_nobody_is_restarted() -> None:
     after, action = mending.judged(PROVED, halves(2, 1), OK)
-    assert (action, after.is_over) == (None, True)
+    assert (action, after) == (None, Mending(proved=mending.supervisors(halves(2, 1))))
     assert mending.due(after, halves(2, 1), "") is None
 
 
@@ -55,7 +55,6 @@ def test_b82_if_the_probe_fails_the_half_that_stayed_is_restarted_once(prefill: 
     assert action.half.peer.name == stayed
     assert "(hand-off): both halves wait" in action.because
     after = mending.asked(after, action.half)
-    assert not after.is_over
     # It fails again with the same half still there, or with both started again: there is nothing left to try.
     for later in (now, halves(2, 2)):
         last, nothing = mending.judged(after, later, HAND_OFF)
@@ -65,7 +64,7 @@ def test_b82_if_the_probe_fails_the_half_that_stayed_is_restarted_once(prefill: 
 def test_a_pair_that_cannot_be_mended_is_probed_again_and_whole_when_that_comes_through() -> None:
     broken = Mending(proved=mending.supervisors(halves(2, 2)), trouble="hand-off")
     assert mending.due(broken, halves(2, 2), "") == Probe()
-    assert mending.judged(broken, halves(2, 2), OK)[0].is_over
+    assert mending.judged(broken, halves(2, 2), OK)[0] == replace(broken, trouble="")
 
 
 def test_a_router_that_does_not_reach_two_halves_that_are_well_is_renewed_and_no_half_is() -> None:
