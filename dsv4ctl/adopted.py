@@ -33,9 +33,16 @@ def scopes() -> tuple[Adopted, ...]:
 
 
 def ports(found: tuple[Adopted, ...]) -> frozenset[int]:
-    """The ports on which anybody in the scopes listens."""
+    """The ports on which anybody in the scopes listens and that somebody chose.
+
+    Those that ranks drew for each other are nobody's afterwards: the next outgoing connection may have one.
+    """
     pids = [pid for scope in found for pid in scope.pids]
-    return frozenset(holder.listener.port for holder in sockets.holders_on((), pids)) if pids else frozenset()
+    heard = {holder.listener.port for holder in sockets.holders_on((), pids)} if pids else set()
+    first, last = sockets.ephemeral_range()
+    return frozenset(
+        {port for port in heard if not first <= port <= last} | {scope.port for scope in found if scope.port}
+    )
 
 
 def gpu_uuids(found: tuple[Adopted, ...], view: GpuView) -> frozenset[str]:
