@@ -75,11 +75,11 @@ def _held(host: Host, pause: Pause | None, instances: Iterable[Instance]) -> Ite
 
 
 def degraded(rows: tuple[Row, ...], instances: tuple[Instance, ...]) -> Iterable[Row]:
-    """The rows, with those that are well and whose other half is not as what they are: of no use by themselves."""
+    """The rows, with those that serve and whose peers do not as what they are: a half alone is of no use to anybody."""
     by_unit = {row.unit: row for row in rows}
     for row, instance in zip(rows, instances, strict=True):
-        halves = [peer for peer in instance.peers if peer.role in (Role.PREFILL, Role.DECODE)]
-        away = [peer.role for peer in halves if not (there := by_unit.get(peer.unit)) or not there.serves]
+        needed = [peer for peer in instance.peers if peer.role is not Role.ROUTER]
+        away = [peer.name for peer in needed if not (there := by_unit.get(peer.unit)) or not there.serves]
         if away and row.serves:
             yield replace(row, health=f"degraded: peer down ({' and '.join(away)})", well=False)
         else:

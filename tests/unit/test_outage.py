@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dsv4ctl import outage, plan
-from dsv4ctl.model import HostView, Release
+from dsv4ctl.model import ActiveState, HostView, Release
 from dsv4ctl.outage import Outage
 from dsv4ctl.starts import PastStart
 from tests.unit.test_plan import taken
@@ -76,3 +76,14 @@ def test_over_mooncake_the_port_is_away_while_one_half_loads() -> None:
 
     assert away is not None
     assert (away.since, away.until, away.seconds) == (ROUTER, ROUTER, 92)
+
+
+def test_a_router_that_has_lost_a_half_answers_nobody_before_that_half_is_back() -> None:
+    pair = serving(asked("pd", "mooncake"))
+    units = {**pair.units, DECODE: replace(pair.units[DECODE], active=ActiveState.FAILED)}
+    view = replace(pair, units=units, running={**pair.running, DECODE: ""}, ports={30001: taken(30001, ROUTER)})
+
+    away = found(asked("pd", "mooncake"), view, past(decode=240))
+
+    assert away is not None
+    assert away.words == f"port 30001 does not answer before the proof of {DECODE}, about 4 min"

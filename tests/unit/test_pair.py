@@ -175,3 +175,30 @@ def test_ok_is_never_said_without_an_answer_and_both_counters_moved(probed: Prob
             assert one.after is not None
             assert one.after.finished > 0
             assert not one.trouble
+
+
+SAME = "no nonce in it"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict", "words"),
+    [
+        (Generation(status=200, text=f"{NONCE} 80"), None, "ok", "repeats the nonce"),
+        (Generation(status=200, text=SAME), Generation(status=200, text=SAME), "ok", "is the same twice"),
+        (Generation(status=200, text=SAME), Generation(status=200, text="another"), "garbage", "and then 'another'"),
+        (Generation(status=200, text=" "), None, "garbage", "the answer is empty"),
+        (Generation(status=500, seconds=1), None, "router", "it says status 500"),
+        (Generation(status=None, error="it was given up", seconds=5), None, "router", "no answer within 5 s"),
+    ],
+)
+def test_whole_servers_are_judged_by_their_answer_alone(
+    first: Generation, second: Generation | None, verdict: str, words: str
+) -> None:
+    judged = pair.judge_servers(first, second, NONCE)
+
+    assert judged.verdict == verdict
+    assert words in judged.words
+
+
+def test_every_verdict_but_ok_says_what_to_type() -> None:
+    assert {verdict for verdict in PairVerdict if not pair.ADVICE[verdict]} == {PairVerdict.OK}
