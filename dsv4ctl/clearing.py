@@ -77,6 +77,8 @@ def prepare(host: Host, aim: Aim) -> Clearing:
     seen = gpus.read() if reads_gpus else GpuView()
     wanted = _with_adopted(_wanted(chosen, view, aim, seen), taken_over, seen)
     found = inquiry.look(wanted, seen)
+    # Strays leave segments behind as well, whosever they are.
+    wanted = replace(wanted, users=wanted.users | {tree.root.uid for tree in found.blame.trees})
     steps = (
         *plan.teardown(view, purge=False),
         *free.ends(found, term_s=aim.term_s, kill_s=aim.limit_s),
