@@ -176,7 +176,7 @@ def test_a_unit_whose_stop_spares_workers_is_objected_to_and_its_leftovers_stop_
     wait_for_state(machine, "failed")
 
     said = prop(machine, "StatusText")
-    assert f" of an earlier run are left in {UNIT}: pid {before['engine']} (python, state S" in said
+    assert f" of an earlier run are left in {UNIT}: pid {before['engine']} (python, state " in said
     assert [prop(machine, name) for name in ("ExecMainStatus", "NRestarts")] == ["10", "1"]
     assert (machine.root / f"proc/{before['engine']}").exists()
     done = machine.run(("dsv4ctl", "teardown", "--verify"), timeout_s=90, check=False)
