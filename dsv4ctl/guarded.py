@@ -126,7 +126,9 @@ def _downs(this: Attempt, view: HostView) -> Iterable[Step]:
         unit = view.units.get(one.unit)
         if unit is None:
             continue
-        ends = this.terms.revert and unit.active not in DOWN and view.running.get(one.unit) == one.digest
+        # One that waits for its restart has no process to tell whose it is; what else would it be started with?
+        ours = view.running.get(one.unit, one.digest) == one.digest
+        ends = this.terms.revert and unit.active not in DOWN and ours
         if ends:
             yield Stop(unit=one.unit, reason=why)
         if unit.enabled == "enabled" and (ends or unit.active in DOWN):
