@@ -11,7 +11,7 @@ from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
 from tests.system import pairs
-from tests.system.deploying import PORT, QUICK, UNIT, deploy, locked_by, processes_of_ours, prop, until, wait_for_words
+from tests.system.deploying import PORT, QUICK, UNIT, deploy, locked_by, processes_of_ours, prop, until
 
 # The stand-in behaves by its port, so that a release on this one is bad and the one before it is not.
 BAD_PORT = 30009
@@ -161,7 +161,7 @@ def test_status_names_every_way_in_which_a_unit_has_drifted(machine: Machine, se
 def test_of_two_deploys_at_once_one_works_and_the_other_says_who_is_at_it(
     machine: Machine, behaviour: Behave, turn: int
 ) -> None:
-    behaviour(PORT, **QUICK)
+    behaviour(PORT, **(QUICK | {"load_s": 2.0}))
     both = [
         machine.popen(("dsv4ctl", "deploy", "--port", str(PORT), "--reason", f"{turn} {name}")) for name in ("a", "b")
     ]
@@ -213,8 +213,9 @@ def test_a_deploy_that_is_killed_is_in_the_audit_trail_and_its_release_has_no_ve
     machine: Machine, behaviour: Behave
 ) -> None:
     behaviour(PORT, **(QUICK | {"load_s": 3.0}))
+    release = machine.root / "var/lib/dsv4ctl/releases/0001/release.json"
     deploying = machine.popen(("dsv4ctl", "deploy", "--port", str(PORT), "--reason", "killed"))
-    wait_for_words(machine, "weights")
+    until(release.exists, lambda: "it is never kept", every_s=0.01)
     machine.run(("kill", "-KILL", str(locked_by(machine))), timeout_s=5)
     deploying.wait(timeout=20)
     cut = run(machine, "history").stdout
