@@ -6,10 +6,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench import beside, planning, ports, rehearsed
+from bench import beside, planning, ports, rehearsed, switching
 
 Rows = Callable[[], Iterator[tuple[str, str, str]]]
-ROOMS: tuple[Rows, ...] = (planning.rows, ports.rows, rehearsed.rows, beside.rows)
+ROOMS: tuple[Rows, ...] = (planning.rows, ports.rows, rehearsed.rows, switching.rows, beside.rows)
 
 for room in ROOMS:
     for figure, goal, measured in room():

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from dsv4ctl import record
+from dsv4ctl import brake, record
 from dsv4ctl.model import Pause, Tally
 from dsv4ctl.problems import Problem
 from dsv4ctl.store import Paths, files
@@ -16,6 +16,12 @@ def pause(file: Path) -> Pause | None:
     with suppress(Problem):
         return record.load(files.read(file), Pause)
     return None
+
+
+def lasting(file: Path, now: float) -> Pause | None:
+    """The pause that lasts now; None: there is none."""
+    found = pause(file)
+    return found if found is not None and not brake.is_over(found, now) else None
 
 
 def keep_pause(paths: Paths, wanted: Pause) -> None:

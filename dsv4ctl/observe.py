@@ -6,7 +6,6 @@ from pathlib import Path
 
 import dsv4ctl
 from dsv4ctl import (
-    brake,
     builds,
     checkpoint,
     discover,
@@ -29,7 +28,6 @@ from dsv4ctl.model import (
     HostView,
     Instance,
     Machine,
-    Pause,
     Phase,
     PortView,
     Release,
@@ -121,16 +119,10 @@ def host(host: Host, release: Release | None) -> HostView:
         files=installed.files(host, frozenset(f.path for f in release.files) if release else frozenset()),
         running=running,
         ports=ports(release.instances) if release else {},
-        pause=pause(host),
+        pause=maintenance.lasting(host.paths.pause, host.clock.wall()),
         idle=frozenset(u.name for u in seen if _is_idle(host, u)),
         tallies=maintenance.tallies(host.paths.all_starts),
     )
-
-
-def pause(host: Host) -> Pause | None:
-    """The pause that lasts now; None: there is none."""
-    found = maintenance.pause(host.paths.pause)
-    return found if found is not None and not brake.is_over(found, host.clock.wall()) else None
 
 
 def _is_idle(host: Host, unit: Unit) -> bool:

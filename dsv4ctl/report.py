@@ -13,7 +13,6 @@ from dsv4ctl import (
     installed,
     maintenance,
     measurements,
-    observe,
     probe,
     procs,
     rlimits,
@@ -52,7 +51,7 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
     faults = tuple(f"nothing is known of {unit}: {why}" for unit, why in lost.items())
-    pause = observe.pause(host)
+    pause = maintenance.lasting(host.paths.pause, host.clock.wall())
     notes = (
         *_held(host, pause, instances),
         *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
