@@ -64,6 +64,14 @@ def test_help_comes_within_150_ms() -> None:
     assert min(took) < 0.150
 
 
+def test_status_loads_none_of_the_libraries_that_it_does_not_need() -> None:
+    """What reads a config, renders units or draws costs more than all that status does."""
+    script = "import sys, dsv4ctl.cli.status, dsv4ctl.report, dsv4ctl.screen; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"pydantic", "jinja2", "rich", "pynvml"} & set(loaded) == set()
+
+
 def test_the_config_that_the_readme_explains_is_a_good_one() -> None:
     (block,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
 
