@@ -17,7 +17,9 @@ from dsv4ctl.problems import LeftOver
 
 # A worker ends with its main process or a moment after; one that does not has lost it.
 ORPHANED_S = 1.0
-LOOK_EVERY_S = 0.02
+# A look at everybody takes tens of milliseconds, so where nothing happens looks become rarer: while a server drains,
+# and more so while one that was killed waits for the driver.
+LOOK_EVERY_S, DRAINS_EVERY_S, STUCK_EVERY_S = 0.02, 0.1, 0.5
 LOOK_AT_SERVICES_EVERY_S = 0.1
 SHOWN = 6
 DOWN = frozenset({ActiveState.INACTIVE, ActiveState.FAILED})
@@ -97,7 +99,7 @@ def _doing(pid: int) -> str:
 
 def _side_by_side(courses: Iterable[Course], clock: Clock, tell: Tell) -> tuple[Identity, ...]:
     """Go on with every course, look by look, until all are over; returns whoever outlived them."""
-    going, outlived = list(courses), list[Identity]()
+    going, outlived, seen, since = list(courses), list[Identity](), Ending(), clock.now()
     # All are caught before the first of them is told to end.
     for course in going:
         next(course)
@@ -110,9 +112,16 @@ def _side_by_side(courses: Iterable[Course], clock: Clock, tell: Tell) -> tuple[
                 going.remove(course)
                 outlived += over.value
         tell(now)
+        if now.left != seen.left:
+            seen, since = now, clock.now()
         if going:
-            clock.sleep(LOOK_EVERY_S)
+            clock.sleep(pace_s(clock.now() - since, killed=now.killed))
     return tuple(outlived)
+
+
+def pace_s(unchanged_s: float, *, killed: bool) -> float:
+    """How long until everybody is looked at again, when nothing has changed for so long."""
+    return min(max(LOOK_EVERY_S, unchanged_s / 20), STUCK_EVERY_S if killed else DRAINS_EVERY_S)
 
 
 def _processes(net: Net, clock: Clock, step: EndTree) -> Course:

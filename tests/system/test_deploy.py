@@ -112,6 +112,7 @@ def test_a_restart_by_systemctl_passes_the_gate_again_and_leaves_no_orphan(machi
 
 @pytest.mark.parametrize("victim", ["scheduler", "engine", "supervisor"])
 def test_a_crash_passes_the_gate_again_and_leaves_no_orphan(machine: Machine, behaviour: Behave, victim: str) -> None:
+    """B51, B12: whoever of the tree is killed, systemd starts it again, and nobody of the old one is left."""
     behaviour(PORT, **QUICK)
     deploy(machine)
     count = processes_of_ours(machine)

@@ -173,6 +173,7 @@ def test_a_platform_without_a_process_list_is_judged_by_memory_alone(
 
 
 def test_nothing_of_a_teardown_is_left_on_any_gpu(machine: Machine, behaviour: Behave) -> None:
+    """B12: a worker that renamed itself, forked twice, leads a session of its own and is deaf to SIGTERM included."""
     behaviour(30001, **QUICK, leave_renamed_children=1)
     assert command(machine, *DEPLOY).status == Status.OK
 
