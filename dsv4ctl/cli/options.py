@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dsv4ctl.generations import KEPT
 from dsv4ctl.problems import Problem
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def terms_options(command: Function) -> Function:
             help="When it fails, do not go back to the last good release.",
         ),
         click.option(
-            "--keep", type=click.IntRange(1), default=30, metavar="COUNT", show_default=True,
+            "--keep", type=click.IntRange(1), default=KEPT, metavar="COUNT", show_default=True,
             help="Keep so many releases; never fewer than what runs and the last good one.",
         ),
     )  # fmt: skip
