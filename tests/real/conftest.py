@@ -28,6 +28,7 @@ SGLANG_USE_CPU_ENGINE = "1"
 HF_HUB_OFFLINE = "1"
 TRANSFORMERS_OFFLINE = "1"
 SGLANG_HOST_IP = "127.0.0.1"
+OMP_NUM_THREADS = "1"
 LD_LIBRARY_PATH = "{folder}/syslibs/usr/lib/x86_64-linux-gnu:{folder}/syslibs/lib/x86_64-linux-gnu"
 
 [transfer]
@@ -39,7 +40,7 @@ max_total_tokens = 4096
 max_running_requests = 4
 
 [limits]
-drain = "2m"
+drain = "10m"
 restart = "1s"
 
 [modes.cpu]

@@ -14,7 +14,7 @@ from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 
 UNIT = "dsv4-server.service"
-START_S = 180
+START_S = 400
 
 
 def dsv4ctl(machine: Machine, *words: str, check: bool = True) -> Done:
@@ -72,7 +72,7 @@ print(json.load(urllib.request.urlopen(request, timeout=60))["usage"]["completio
 
 STREAM = """
 import json, sys, urllib.request
-asked = {"model": "tiny", "prompt": "hello", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+asked = {"model": "tiny", "prompt": "hello", "max_tokens": 600, "ignore_eos": True, "stream": True}
 body = json.dumps(asked).encode()
 request = urllib.request.Request("http://127.0.0.1:30001/v1/completions", body, {"Content-Type": "application/json"})
 lines = [line for line in urllib.request.urlopen(request, timeout=300) if line.startswith(b"data:")]
@@ -157,7 +157,7 @@ def test_a_stream_in_flight_is_finished_before_the_engine_ends(machine: Machine)
     out, _ = stream.communicate(timeout=START_S)
 
     assert out.endswith("data: [DONE]\n")
-    assert int(out.split()[0]) > 1000
+    assert int(out.split()[0]) > 400
     assert all(line.startswith("gone") for line in gone.stdout.splitlines())
     assert show(machine, "Result") == "success"
 

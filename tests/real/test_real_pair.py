@@ -13,7 +13,7 @@ from dsv4ctl.rehearsal.private import Machine
 from tests.system.deploying import children, prop, until
 
 PREFILL, DECODE, ROUTER = UNITS = tuple(f"dsv4-{role}.service" for role in ("prefill", "decode", "router"))
-LOAD_S = 400
+LOAD_S = 700
 NONCE = "the nonce is 8f14e45fceea167a5a36dedd4bea2543"
 TOKENS = 600
 
