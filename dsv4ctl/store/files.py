@@ -45,12 +45,15 @@ def append(path: Path, line: str) -> None:
 
     Makes missing folders. Raises Problem when it cannot.
     """
+    is_new = not path.exists()
     file = open_shared(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     with explained(path, "write"), os.fdopen(file, "r+b", buffering=0) as trail:
         size = trail.seek(0, os.SEEK_END)
         broken = size > 0 and os.pread(trail.fileno(), 1, size - 1) != b"\n"
         trail.write((b"\n" if broken else b"") + line.encode() + b"\n")
         os.fsync(trail.fileno())
+        if is_new:
+            _sync_folder(path.parent)
 
 
 def remove(path: Path) -> None:
