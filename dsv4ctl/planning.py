@@ -153,6 +153,7 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
         ),
         warnings=(
             *([away.words] if away and away.since else ()),
+            *(_idle(terms.evict) if not starting else ()),
             *want.release.notes,
             *drift.here(host, view, here),
             *_objections(want.release, view),
@@ -162,6 +163,12 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
         memory=memory,
         outage=away,
     )
+
+
+def _idle(evict: tuple[int, ...]) -> Iterator[str]:
+    """Whom the operator named although nothing is in anybody's way."""
+    if evict:
+        yield f"nothing is to be started, so that nobody is ended: --evict {', '.join(map(str, evict))}"
 
 
 def _past(host: Host, want: Release) -> dict[str, tuple[PastStart, ...]]:

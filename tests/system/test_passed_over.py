@@ -36,6 +36,7 @@ def test_a_supervisor_that_somebody_stopped_is_told_by_status_and_by_deploy(
     assert f"kill -CONT {pid}" in status.stdout
     assert f"its supervisor (pid {pid}) is stopped" in again.stderr
     assert machine.run(("dsv4ctl", "status"), timeout_s=20).status == Status.OK
+    assert f"nobody is ended: --evict {pid}" in deploy(machine, "--evict", pid).stderr
 
 
 def test_a_teardown_looks_at_the_ports_of_what_ran_and_of_what_a_cut_deploy_had_written(

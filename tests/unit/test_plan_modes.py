@@ -192,3 +192,29 @@ def test_no_worker_is_stopped_under_a_router_that_would_be_left_with_nobody_and_
 @given(ASKED)
 def test_the_same_release_keeps_every_process_whatever_it_is(words: tuple[str, str, int]) -> None:
     assert plan.deploy(asked(*words), serving(asked(*words))) == ()
+
+
+STATES = st.sampled_from([state for state in ActiveState if state is not ActiveState.MAINTENANCE])
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["nixl", "mooncake"]), st.tuples(STATES, STATES, STATES), st.booleans())
+def test_a_pair_in_whatever_state_gets_there_and_a_half_that_loads_is_never_stopped_for_the_other(
+    backend: str,
+    states: tuple[ActiveState, ActiveState, ActiveState],
+    same: bool,  # noqa: FBT001 -- a parameter
+) -> None:
+    want = asked("pd", backend)
+    there = serving(want)
+    names = [one.unit for one in want.instances]
+    units = {name: replace(there.units[name], active=state) for name, state in zip(names, states, strict=True)}
+    runs = {name for name, unit_ in units.items() if unit_.active not in due.DOWN and same}
+    view = replace(there, units={**there.units, **units}, running={name: there.running[name] for name in runs})
+
+    steps = plan.deploy(want, view)
+
+    loading = {name for name in (PREFILL, DECODE) if name in runs and units[name].active is ActiveState.ACTIVATING}
+    assert loading & {step.unit for step in steps if isinstance(step, Stop)} == set()
+    reached = done(view, steps)
+    assert plan.deploy(want, reached) == ()
+    assert all(reached.units[name].active is ActiveState.ACTIVE for name in names)
