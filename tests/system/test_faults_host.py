@@ -1,5 +1,6 @@
 """Faults of a host that changed hands: old connections, runners, unit settings, state lost, two at once, reloads."""
 
+import json
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import ENGINE
 from tests.conftest import Behave
+from tests.system import pairs
 from tests.system.deploying import (
     PORT,
     QUICK,
@@ -127,7 +129,43 @@ def test_a_half_closed_connection_that_somebody_still_has_is_told_with_its_holde
     assert holder.poll() is None
 
 
-@pytest.mark.parametrize("runner", ["uv", "conda", "bash", "nohup", "tmux", "systemd-run"])
+def test_two_roles_that_share_a_port_are_both_named_before_anything_is_written(machine: Machine) -> None:
+    """B02: every port of every role has a number of its own, also those that engines use among themselves."""
+    pairs.prepare(machine)
+    configure(machine, f"[transfer]\nbootstrap_port = {PORT}")
+    text = (machine.root / "etc/dsv4ctl/config.toml").read_text().replace('[transfer]\nbackend = "nixl"\n', "")
+    machine.write("/etc/dsv4ctl/config.toml", text)
+
+    refused = pairs.deploy(machine, "pd", check=False)
+
+    assert refused.status == Status.USAGE, refused
+    assert f"{PORT}" in refused.stderr
+    assert "prefill" in refused.stderr
+    assert "router" in refused.stderr
+    assert not list((machine.root / "etc/systemd/system").glob("dsv4-*"))
+
+
+def test_a_record_whose_pid_belongs_to_somebody_else_by_now_gets_nobody_signalled(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B18: after a crash or a reboot the numbers in our files name anybody."""
+    behaviour(PORT, **QUICK)
+    deploy(machine)
+    innocent = machine.popen(("sh", "-c", "echo $$; exec sleep 600"))
+    assert innocent.stdout is not None
+    pid = int(innocent.stdout.readline())
+    systemctl(machine, "stop")
+    file = machine.root / "run/dsv4ctl/server/state.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pid": pid, "engine_pid": pid}))
+
+    for words in (("teardown", "--verify"), ("deploy", "--port", str(PORT)), ("teardown", "--verify", "--strays")):
+        done = machine.run(("dsv4ctl", *words), timeout_s=90, check=False)
+        assert done.status == Status.OK, done
+        assert str(pid) not in done.stdout + done.stderr
+    assert innocent.poll() is None
+
+
+@pytest.mark.parametrize("runner", ["uv", "bash", "nohup"])
 def test_a_runner_is_no_interpreter(machine: Machine, runner: str) -> None:
     """B20: it does not pass every signal on, and the engine outlives it."""
     refused = deploy(machine, "--python", f"/usr/bin/{runner}", check=False)
