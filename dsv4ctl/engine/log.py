@@ -120,11 +120,14 @@ def parse_line(line: str) -> Event | None:
     return PhaseSeen(Phase.GRAPHS) if _is_capture(low) else None
 
 
+def plain(line: str) -> str:
+    """The line without its colours: warnings of SGLang's have some, and every line of the router's."""
+    return _COLOUR.sub("", line) if "\x1b" in line else line
+
+
 def _body(line: str) -> str:
     """The line without its time stamp, its ranks and its colours."""
-    text = line[:_LOOKED_AT]
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
+    text = plain(line[:_LOOKED_AT])
     stamp = _STAMP.match(text)
     return (text[stamp.end() :] if stamp else text).rstrip()
 

@@ -186,7 +186,8 @@ class RunState:
     """What a supervisor last said of its instance (/run/dsv4ctl/NAME/state.json). Times are seconds since the epoch.
 
     `pid` and `start_ticks` name the supervisor: the file outlives it, and its pid may belong to another process. Of a
-    router alone: `without`, the names of its workers that it sends nothing to, and `asks`.
+    router alone: `without`, the names of its workers that it sends nothing to, `asks`, and `proved`, the supervisors of
+    its pair, prefill and decode, that a generation came through last.
     """
 
     name: str
@@ -206,6 +207,7 @@ class RunState:
     advice: str = ""
     without: tuple[str, ...] = ()
     asks: Ask | None = None
+    proved: tuple[Identity, ...] = ()
 
 
 class SuperviseExit(IntEnum):

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from dsv4ctl.model import Limits, Peer, Role, SuperviseExit
-from dsv4ctl.supervise import peers
+from dsv4ctl.supervise import mending, peers
 from dsv4ctl.supervise.admission import Admission
 from dsv4ctl.supervise.inbox import Told
+from dsv4ctl.supervise.mending import Mending, Restart
 from dsv4ctl.supervise.outcome import Failed, Over
 from dsv4ctl.supervise.peers import Seen, Stand, Watch
 from dsv4ctl.supervise.run import asked
@@ -28,11 +29,13 @@ def until_over(admission: Admission, watch: Watch) -> Over | None:
         return None
     clock, patience_s = admission.clock, _patience_s(admission.instance.limits)
     since: dict[Peer, float] = {}
+    stale = _Stale(admission)
     while True:
         seen, now = watch.look(), clock.now()
         since = {one.peer: since.get(one.peer, now) for one in seen if one.stand is Stand.DOWN}
         away_s = {peer: now - began for peer, began in since.items()}
-        if not (waiting := peers.awaited(seen, away_s, patience_s)):
+        waiting = peers.awaited(seen, away_s, patience_s) or stale.found(seen)
+        if not waiting:
             return None
         if lost := [one for one in waiting if away_s.get(one.peer, 0.0) >= patience_s]:
             return _lost(lost[0], patience_s)
@@ -40,6 +43,26 @@ def until_over(admission: Admission, watch: Watch) -> Over | None:
         happening = admission.inbox.next(LOOK_EVERY_S)
         if isinstance(happening, Told) and (stop := asked(happening.number, admission.journal, admission.voice)):
             return stop
+
+
+class _Stale:
+    """A half that outlived its other half while the router was down, and may not (`Instance.together`)."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._known = Mending(proved=admission.voice.state.proved)
+
+    def found(self, seen: tuple[Seen, ...]) -> tuple[Seen, ...]:
+        """Ask it to start again, once, and wait until it is another one; () when there is none."""
+        halves, voice = mending.of(seen), self._admission.voice
+        if halves is None or not self._known.proved:
+            return ()
+        action = mending.due(self._known, halves, self._admission.instance.together)
+        if isinstance(action, Restart) and (ask := mending.request(action)):
+            self._known = mending.asked(self._known, action.half)
+            self._admission.journal.note(f"{ask.unit} is asked to start again, once: {ask.because}")
+            voice.tell(replace(voice.state, asks=ask))
+        return tuple(half for half in halves if half.supervisor == self._known.asked)
 
 
 def _patience_s(limits: Limits) -> float:

@@ -7,7 +7,7 @@ from functools import partial
 from dsv4ctl import health, pair, pairing, probe
 from dsv4ctl.clock import until
 from dsv4ctl.health import Question
-from dsv4ctl.model import Ask, Role, SuperviseExit
+from dsv4ctl.model import SuperviseExit
 from dsv4ctl.pair import Judged
 from dsv4ctl.pairing import Pair
 from dsv4ctl.supervise import mending, rotation
@@ -55,8 +55,8 @@ class Front:
     def step(self, seen: tuple[Seen, ...]) -> None:
         """Do what is due after a look at the workers."""
         self._rotate(seen)
-        if self._pair:
-            self._mend(self._pair, seen)
+        if self._pair and (halves := mending.of(seen)):
+            self._mend(self._pair, halves)
 
     def take(self, brought: Brought) -> Failed | None:
         """Take in what an errand of ours has found."""
@@ -91,18 +91,22 @@ class Front:
 
     # ---- mending ---------------------------------------------------------------------------------------------------
 
-    def _mend(self, found: Pair, seen: tuple[Seen, ...]) -> None:
-        halves = _halves(seen)
+    def _mend(self, found: Pair, halves: Halves) -> None:
         if self._mending is None:
             # The router was proved with these, by a generation that came through both.
             if all(half.stand is Stand.READY for half in halves):
-                self._mending = Mending(proved=mending.supervisors(halves))
+                self._proved(Mending(proved=mending.supervisors(halves)))
             return
         match mending.due(self._mending, halves, self._run.instance.together):
             case Restart() as restart:
                 self._restart(restart)
             case Probe() if self._may_probe(halves):
                 self._run.inbox.send("pair", partial(_probe, self._run, found, halves))
+
+    def _proved(self, after: Mending) -> None:
+        """Keep what is known, also for the supervisor that comes after us."""
+        self._mending = after
+        self._run.voice.tell(replace(self._run.voice.state, proved=after.proved))
 
     def _may_probe(self, halves: Halves) -> bool:
         """Not before the router sends to both; and to the same halves, which did not answer, only now and then."""
@@ -111,13 +115,14 @@ class Front:
 
     def _judge(self, probed: Probed) -> Failed | None:
         # What a half said that has changed since then says nothing of the pair.
-        halves = _halves(self._run.peers.look())
+        halves = mending.of(self._run.peers.look()) or probed.halves
         is_same = mending.supervisors(halves) == mending.supervisors(probed.halves)
         if self._mending is None or not is_same or any(half.stand is not Stand.READY for half in halves):
             return None
-        self._mending, action = mending.judged(self._mending, halves, probed.judged)
+        after, action = mending.judged(self._mending, halves, probed.judged)
+        self._proved(after)
         self._run.journal.note(f"probe of the pair: {probed.judged.verdict}: {probed.judged.words}")
-        self._probe_at = self._run.clock.now() + (PROBE_AGAIN_S if self._mending.trouble else 0.0)
+        self._probe_at = self._run.clock.now() + (PROBE_AGAIN_S if after.trouble else 0.0)
         match action:
             case Restart() as restart:
                 self._restart(restart)
@@ -128,18 +133,11 @@ class Front:
 
     def _restart(self, restart: Restart) -> None:
         """Ask the half's own supervisor: nobody ends another's engine."""
-        meant, half = restart.half.supervisor, restart.half
-        if self._mending is None or meant is None:
+        if self._mending is None or (ask := mending.request(restart)) is None:
             return
-        ask = Ask(unit=half.peer.unit, pid=meant.pid, start_ticks=meant.start_ticks, because=restart.because)
-        self._mending = mending.asked(self._mending, half)
-        self._run.journal.note(f"{half.peer.unit} is asked to start again, once: {restart.because}")
+        self._mending = mending.asked(self._mending, restart.half)
+        self._run.journal.note(f"{ask.unit} is asked to start again, once: {ask.because}")
         self._run.voice.tell(replace(self._run.voice.state, asks=ask))
-
-
-def _halves(seen: tuple[Seen, ...]) -> Halves:
-    by_role = {one.peer.role: one for one in seen}
-    return by_role[Role.PREFILL], by_role[Role.DECODE]
 
 
 def _probe(run: Run, found: Pair, halves: Halves) -> Probed:

@@ -83,5 +83,5 @@ class Hearing:
         return events
 
     def _last_words(self) -> str:
-        lines = [line.strip() for line in self._lines if line.strip()]
+        lines = [line for said in self._lines if (line := log.plain(said).strip())]
         return f"its last line was: {lines[-1][:LAST_WORDS_WIDTH]}" if lines else "it said nothing"

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import assert_never
 
-from dsv4ctl import procs, starts, store
+from dsv4ctl import procs, record, starts, store
 from dsv4ctl.clock import Clock
 from dsv4ctl.engine import sglang
-from dsv4ctl.model import Instance, Phase, Role, RunState, SuperviseExit
+from dsv4ctl.model import Identity, Instance, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.starts import PastStart
 from dsv4ctl.supervise import awaiting, engine, progress, territory, words
@@ -171,8 +171,17 @@ def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, jou
         started_at=now,
         pid=ourselves.pid,
         start_ticks=ourselves.start_ticks,
+        proved=_proved_before(folder / "state.json") if folder and instance.role is Role.ROUTER else (),
     )
     return Voice(state, clock, notifier, journal=journal, file=folder / "state.json" if folder else None)
+
+
+def _proved_before(file: Path) -> tuple[Identity, ...]:
+    """The pair that the router was proved with whose supervisor was here before us."""
+    try:
+        return record.load_state(store.read(file)).proved
+    except Problem:
+        return ()
 
 
 def _peers(instance: Instance, environment: Mapping[str, str]) -> Watch:

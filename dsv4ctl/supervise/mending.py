@@ -8,7 +8,7 @@ fails, the half that stayed is started again, too, once.
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dsv4ctl.model import Identity
+from dsv4ctl.model import Ask, Identity, Role
 from dsv4ctl.pair import Judged, PairVerdict
 from dsv4ctl.supervise.peers import Seen, Stand
 
@@ -43,14 +43,29 @@ class Mending:
     started again, so that there is nothing left to try.
     """
 
-    proved: tuple[Identity | None, ...] = ()
+    proved: tuple[Identity, ...] = ()
     asked: Identity | None = None
     trouble: str = ""
 
 
-def supervisors(halves: Halves) -> tuple[Identity | None, ...]:
-    """Whose states these are."""
-    return tuple(half.supervisor for half in halves)
+def of(seen: tuple[Seen, ...]) -> Halves | None:
+    """The prefill and the decode among the workers of a router; None where they are whole servers."""
+    by_role = {one.peer.role: one for one in seen}
+    prefill, decode = by_role.get(Role.PREFILL), by_role.get(Role.DECODE)
+    return (prefill, decode) if prefill and decode else None
+
+
+def supervisors(halves: Halves) -> tuple[Identity, ...]:
+    """Whose states these are; fewer than two where nothing was heard yet."""
+    return tuple(half.supervisor for half in halves if half.supervisor)
+
+
+def request(restart: Restart) -> Ask | None:
+    """What a router's supervisor asks for, as it stands in its state."""
+    meant, unit = restart.half.supervisor, restart.half.peer.unit
+    if meant is None:
+        return None
+    return Ask(unit=unit, pid=meant.pid, start_ticks=meant.start_ticks, because=restart.because)
 
 
 def due(mending: Mending, halves: Halves, together: str) -> Probe | Restart | None:

@@ -112,7 +112,7 @@ class Voice:
 
     def _due(self, state: RunState) -> bool:
         told = self._told
-        if told is None or told.phase is not state.phase:
+        if told is None or told.phase is not state.phase or _for_peers(told) != _for_peers(state):
             return True
         return state != told and self._clock.now() - self._told_at >= EVERY_S
 
@@ -142,3 +142,8 @@ class Voice:
 
     def _clean(self, text: str) -> str:
         return redacted(text, self._secrets)
+
+
+def _for_peers(state: RunState) -> tuple[object, ...]:
+    """What other supervisors act on."""
+    return state.without, state.asks, state.proved

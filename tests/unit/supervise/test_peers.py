@@ -1,13 +1,17 @@
 """What a supervisor sees of its peers, and for whom a router waits before it is started."""
 
+import contextlib
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsv4ctl import procs, record
-from dsv4ctl.model import Peer, Phase, Role, RunState, SuperviseExit
+from dsv4ctl.model import Identity, Peer, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.supervise import peers
 from dsv4ctl.supervise.peers import Seen, Stand, Watch
 from tests.unit.supervise.conftest import Bench
@@ -191,3 +195,60 @@ def test_a_router_that_waits_can_be_stopped(router: Bench) -> None:
     router.wait_status("waiting for dsv4-decode and dsv4-prefill")
     assert router.stop() == SuperviseExit.OK
     assert router.state.phase is Phase.STOPPED
+
+
+# ---- a pair that changed while its router was down -------------------------------------------------------------------
+
+
+def proved_with(router: Bench, *halves: RunState) -> None:
+    """What the supervisor before has left: the pair that it was proved with."""
+    boot = procs.boot_id()
+    known = tuple(Identity(boot, half.pid, half.start_ticks) for half in halves)
+    before = replace(said("router", Phase.READY, start_ticks=1), proved=known)
+    (router.folder / "run/state.json").write_text(record.dump_state(before))
+
+
+@contextlib.contextmanager
+def another(state: RunState) -> Iterator[RunState]:
+    """The same said by a supervisor of its own."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        try:
+            identity = procs.identity(process.pid)
+            assert identity is not None
+            yield replace(state, pid=identity.pid, start_ticks=identity.start_ticks)
+        finally:
+            process.kill()
+
+
+def test_b82_a_half_that_stayed_while_its_router_was_down_is_asked_to_start_again_where_the_transfer_demands_it(
+    router: Bench,
+) -> None:
+    """B82: no traffic is called healthy before."""
+    router.instance = replace(router.instance, together="nixl remembers")
+    prefill, decode = said("prefill", Phase.READY), said("decode", Phase.READY)
+    proved_with(router, prefill, replace(decode, start_ticks=1))
+    with another(decode) as new_decode, another(prefill) as new_prefill:
+        write(router.folder, prefill)
+        write(router.folder, new_decode)
+        router.start(readiness=200)
+        router.wait_for(lambda: router.state.asks)
+        asks = router.state.asks
+        assert asks is not None
+        assert asks.because == "dsv4-decode was started again: nixl remembers"
+        assert (asks.pid, asks.start_ticks) == (prefill.pid, prefill.start_ticks)
+        assert router.state.engine_pid == 0
+        write(router.folder, new_prefill)
+        router.wait_status("starting the router")
+    assert router.journal.count("is asked to start again") == 1
+
+
+@pytest.mark.parametrize("together", ["", "nixl remembers"])
+def test_a_router_that_comes_back_to_the_pair_that_it_was_proved_with_asks_nobody(router: Bench, together: str) -> None:
+    router.instance = replace(router.instance, together=together)
+    halves = (said("prefill", Phase.READY), said("decode", Phase.READY))
+    proved_with(router, *halves)
+    for half in halves:
+        write(router.folder, half)
+    router.start(readiness=200)
+    router.wait_status("starting the router")
+    assert router.state.asks is None

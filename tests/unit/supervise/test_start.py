@@ -366,7 +366,7 @@ def test_a_death_in_the_load_is_told_with_its_cause(bench: Bench) -> None:
 
 
 def test_a_death_nobody_knows_the_cause_of_is_told_with_the_last_line(bench: Bench) -> None:
-    bench.start(log=["something nobody has seen before"], kill=9)
+    bench.start(log=["\x1b[33msomething nobody\x1b[0m has seen before"], kill=9)
     assert bench.end() == SuperviseExit.DIED_LOADING
     words = "the engine was killed by SIGKILL in starting: its last line was: something nobody has seen before"
     assert bench.state.words == words
