@@ -5,7 +5,7 @@ SOURCES := pyproject.toml $(shell find dsv4ctl templates units -type f ! -name '
 INSTALLED := $(if $(wildcard .venv/.dev),.venv/.dev,.venv/.plain)
 # A real SGLang on CPU, prepared elsewhere or by us.
 REAL := $(or $(DSV4CTL_REAL),$(CURDIR)/build/real)
-.PHONY: help try test interrupts real gpu bench lint clean
+.PHONY: help try test soak interrupts real gpu bench lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -16,6 +16,9 @@ try: $(INSTALLED) build/router/.ready ## rehearse the whole job in a private sys
 test: .venv/.dev build/router/.ready ## run all tests but those against a real GPU or a real engine
 	@.venv/bin/pytest -n 4 --dist loadfile -m "not alone" tests/unit tests/contract tests/system tests/house
 	@.venv/bin/pytest -m alone tests/system tests/unit
+
+soak: .venv/.dev build/router/.ready ## run 200 random schedules of stops, kills and restarts of a pair under traffic, half an hour
+	@DSV4CTL_SCHEDULES=200 .venv/bin/pytest tests/system/test_pair_schedules.py
 
 interrupts: .venv/.dev ## cut every command off at every act by which it changes the world (hours; needs a C compiler)
 	@.venv/bin/pytest -s tests/interrupts

@@ -1,7 +1,6 @@
 """What each endpoint answers in each phase."""
 
 import json
-import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -137,30 +136,19 @@ def server_info(call: Call) -> Answer:
 
 def loads(call: Call) -> Answer:
     """From shared memory, so it answers even when the schedulers hang."""
-    told = call.engine.settings
+    told, load = call.engine.settings, call.engine.load()
     if parse_qs(call.query).get("format") == ["prometheus"]:
-        return Answer(200, answers.prometheus("sglang_", _load(call), 'dp_rank="0"'), "text/plain; version=0.0.4")
-    return Answer(200, answers.loads(_load(call), __version__, told.tp if told.on_gpu else 1))
+        return Answer(200, answers.prometheus("sglang_", load, 'dp_rank="0"'), "text/plain; version=0.0.4")
+    return Answer(200, answers.loads(load, __version__, told.tp if told.on_gpu else 1))
 
 
 def metrics(call: Call) -> Answer:
     """The gauges that people look at first."""
     kind = "unified" if call.engine.settings.mode == "null" else call.engine.settings.mode
     labels = f'engine_type="{kind}",model_name="{call.engine.settings["served_model_name"]}",tp_rank="0",pp_rank="0"'
-    gauges = answers.prometheus("sglang:", _load(call), labels)
+    gauges = answers.prometheus("sglang:", call.engine.load(), labels)
     counted = answers.arrivals("sglang:", call.engine.arrived)
     return Answer(200, gauges + counted, "text/plain; version=0.0.4; charset=utf-8")
-
-
-def _load(call: Call) -> dict[str, Any]:
-    """What rank 0 has last written; a segment that is being written is read again."""
-    for _ in range(50):
-        try:
-            text = call.engine.settings.loads_file.read_bytes().rstrip(b"\0")
-            return dict(json.loads(text))
-        except ValueError:
-            time.sleep(0.002)
-    raise OSError("the load segment stays unreadable")
 
 
 def generate(call: Call) -> Answer:

@@ -1,6 +1,7 @@
 """The server between its HTTP threads and its children: requests under way, status, and what a crash or a stop does."""
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -65,6 +66,15 @@ class Engine:
     def open_requests(self) -> int:
         """Requests that are not finished, health checks aside."""
         return sum(not request.startswith(HEALTH_CHECK) for request in list(self.open))
+
+    def load(self) -> dict[str, Any]:
+        """What rank 0 has last written; a segment that is being written is read again."""
+        for _ in range(50):
+            try:
+                return dict(json.loads(self.settings.loads_file.read_bytes().rstrip(b"\0")))
+            except ValueError:
+                time.sleep(0.002)
+        raise OSError("the load segment stays unreadable")
 
     def tell(self, message: object) -> None:
         """Send to rank 0; that it is gone is the watchdog's business."""

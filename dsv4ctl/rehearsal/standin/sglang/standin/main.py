@@ -112,7 +112,8 @@ class Loop:
             return
         words.say("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
         # No line of the real engine's: what a test of the order of stops wants to know.
-        words.say(f"stand-in: {self.engine.open_requests} requests open at SIGTERM")
+        sent = self.engine.load()["disaggregation"].get("prefill_inflight_queue_reqs", 0)
+        words.say(f"stand-in: {self.engine.open_requests} requests open at SIGTERM, {sent} of them being sent")
         self.engine.draining = True
 
     def on_quit(self, number: int, frame: FrameType | None) -> None:
