@@ -1,7 +1,6 @@
 """A pause and the restart brake on a real systemd: no restart, no end, no loop, and words where people look."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -145,8 +144,7 @@ def test_a_crash_within_a_pause_is_told_not_restarted_and_handled_when_the_pause
     configure(machine, '[limits]\nrestart = "1s"')
     behaviour(PORT, **QUICK)
     deploy(machine)
-    began = time.monotonic()
-    pause(machine, "15s")
+    pause(machine, "2h")
     wait_for_words(machine, "by root: a fan is swapped")
     kill_engine(machine)
 
@@ -155,13 +153,12 @@ def test_a_crash_within_a_pause_is_told_not_restarted_and_handled_when_the_pause
     refused, why = dsv4ctl(machine, "deploy", "--mode", "single-tp4", "--port", str(PORT), check=False)
 
     assert (prop(machine, "ActiveState"), prop(machine, "NRestarts"), starts(machine)) == ("active", "0", 1)
-    assert time.monotonic() - began < 15, "the host was too busy for this test"
     assert "  paused  " in said
     assert "note: paused until" in said
     assert refused == Status.BUSY
     assert "dsv4ctl deploy --resume" in why
+    pause(machine, "3s")  # takes the place of the long one, and ends by itself
     until(lambda: prop(machine, "NRestarts") == "1", lambda: last_lines(machine))
-    assert time.monotonic() - began > 15
     wait_for_active(machine)
     until(lambda: starts(machine) == 2, lambda: last_lines(machine))
 
