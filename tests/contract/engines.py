@@ -15,6 +15,7 @@ from dsv4ctl.clock import RealClock, until
 from dsv4ctl.engine import log
 from dsv4ctl.model import Identity
 from dsv4ctl.probe import Answer
+from tests import ports
 
 CLOCK = RealClock()
 SEGMENTS = Path("/dev/shm")  # noqa: S108 -- where the engines put theirs
@@ -186,10 +187,10 @@ def _environment(build: Build, folder: Path) -> dict[str, str]:
 
 
 def free_ports() -> Iterator[tuple[int, int]]:
-    """Pairs of an HTTP and a rendezvous port below the ephemeral range, other ones for each test run."""
-    first = 20_000 + 100 * (os.getpid() % 40)
+    """Pairs of an HTTP and a rendezvous port, other ones for each test run."""
+    first = ports.of_this_process().start + 100 * (os.getpid() % 6)
     for number in range(first, first + 100):
-        yield number, number + 4_000
+        yield number, number + 600
 
 
 def _command(pid: int) -> str:

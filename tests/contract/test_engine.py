@@ -67,8 +67,9 @@ def _listens(port: int) -> set[tuple[str, int]]:
 def test_health_takes_a_second_and_ready_does_not(server: Server) -> None:
     health, ready = server.get("/health"), server.get("/ready")
     assert (health.status, ready.status) == (200, 200)
-    assert 1.0 <= health.seconds < 1.5
-    assert ready.seconds < 0.5
+    # The second is its own; how much longer it takes than the other is the host's.
+    assert health.seconds >= 1.0
+    assert ready.seconds < 1.0
 
 
 def test_a_generation_has_text_and_as_many_tokens_as_asked_for(server: Server) -> None:

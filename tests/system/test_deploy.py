@@ -180,6 +180,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Yes).serve_fore
 """
 
 
+@pytest.mark.alone
 def test_a_200_from_an_impostor_does_not_count_and_it_is_named_within_two_seconds(
     machine: Machine, behaviour: Behave
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from dsv4ctl import procs, record
 from dsv4ctl.model import Instance, Limits, Role, RunState
+from tests import ports
 
 ENGINE = Path(__file__).with_name("script_engine.py")
 # A slow machine that is shared may take its time; what is measured is said in the tests that measure.
@@ -26,8 +27,8 @@ PATIENCE_S = 30.0
 
 
 def free_port() -> int:
-    """A port below the ephemeral range that nobody has now."""
-    for port in range(20000 + os.getpid() % 5000, 32000):
+    """A port that nobody has now; of those that engines in the background are not given."""
+    for port in ports.of_this_process()[1200:]:
         with socket.socket() as trial, contextlib.suppress(OSError):
             trial.bind(("127.0.0.1", port))
             return port

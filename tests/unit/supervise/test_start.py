@@ -68,6 +68,7 @@ def test_a_build_without_ready_is_proved_by_its_log_line_and_health(bench: Bench
     bench.start(has_ready=False).wait_ready()
 
 
+@pytest.mark.alone
 def test_ready_follows_within_a_tenth_of_a_second_when_the_engine_can_serve(bench: Bench) -> None:
     bench.start(warm_s=1.0).wait_ready()
     bound = next(at for at, said in bench.messages if "warming up" in said.get("STATUS", ""))
@@ -381,6 +382,7 @@ def test_what_a_dead_engine_leaves_behind_is_ended(bench: Bench) -> None:
 # ---- the impostor ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1"])  # noqa: S104
 def test_an_impostor_ends_the_start_within_two_seconds_and_is_named(bench: Bench, host: str) -> None:
     other = Bench(folder=bench.folder, instance=bench.instance, environment=bench.environment)
