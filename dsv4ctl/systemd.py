@@ -22,7 +22,7 @@ ANALYZE_TIMEOUT_S = 60
 
 PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,ControlGroup,StatusText,Result,ExecMainCode,"
-    "ExecMainStatus,NRestarts,StateChangeTimestampMonotonic,NeedDaemonReload,FragmentPath,DropInPaths"
+    "ExecMainStatus,NRestarts,StateChangeTimestampMonotonic,NeedDaemonReload,FragmentPath,DropInPaths,Job"
 )
 
 MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
@@ -99,11 +99,15 @@ def parse_show(text: str, *, wall_minus_monotonic_s: float) -> dict[str, Unit]:
 def _unit(block: Mapping[str, str], wall_minus_monotonic_s: float) -> Unit:
     # A target or a slice has no process, so the properties of one are not shown for it.
     changed_us = int(block.get("StateChangeTimestampMonotonic") or 0)
+    active, sub = _word(ActiveState, block, "ActiveState"), block.get("SubState", "")
+    if active in (ActiveState.INACTIVE, ActiveState.FAILED) and int(block.get("Job") or 0):
+        # Only a start waits for a unit that is down: for its turn after another unit, and then it comes up.
+        active, sub = ActiveState.ACTIVATING, "queued"
     return Unit(
         name=block["Id"],
         load=_word(LoadState, block, "LoadState"),
-        active=_word(ActiveState, block, "ActiveState"),
-        sub=block.get("SubState", ""),
+        active=active,
+        sub=sub,
         enabled=block.get("UnitFileState", ""),
         main_pid=int(block.get("MainPID") or 0),
         cgroup=block.get("ControlGroup", ""),

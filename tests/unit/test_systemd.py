@@ -206,3 +206,11 @@ def test_asking_for_no_unit_asks_nobody(tmp_path: Path, monkeypatch: pytest.Monk
     assert not asked.exists()
     systemd.show(["x.service"])
     assert asked.exists()
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed"])
+@pytest.mark.parametrize(("job", "down"), [("", True), ("Job=0\n", True), ("Job=4711\n", False)])
+def test_a_unit_whose_start_waits_for_its_turn_is_not_down(state: str, job: str, down: bool) -> None:  # noqa: FBT001 -- a parameter
+    text = f"Id=dsv4-router.service\nLoadState=loaded\nActiveState={state}\nSubState=dead\n{job}"
+    unit = systemd.parse_show(text, wall_minus_monotonic_s=0)["dsv4-router.service"]
+    assert (unit.active, unit.sub) == ((ActiveState(state), "dead") if down else (ActiveState.ACTIVATING, "queued"))
