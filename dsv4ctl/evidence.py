@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import pairwise
 
 from dsv4ctl import gpus, systemd
 from dsv4ctl.generations import Evidence, PhaseTime
@@ -48,7 +49,7 @@ class Watch:
         return tuple(
             PhaseTime(instance=instance_of(unit), phase=str(phase), seconds=round(end - began, 2))
             for unit, found in self._phases.items()
-            for (phase, began), end in zip(found, [*(at for _, at in found[1:]), now], strict=True)
+            for (phase, began), (_, end) in pairwise((*found, (Phase.READY, now)))
             if phase not in (Phase.READY, Phase.FAILED)
         )
 

@@ -100,17 +100,26 @@ def _return(this: Attempt, problem: Problem, good: Kept) -> Problem:
     try:
         steps, against = planning.back(this.host, good, gpus.read())
         planning.refuse(against)
+    except Problem as second:
+        # Nothing was done for it, so what is installed is still the release that failed.
+        return _leave(this, problem, *_lost(good, second))
+    try:
         execute.carry_out(this.host, steps, this.watch.tell)
         probing.prove(this.host, back.release.instances)
     except Problem as second:
-        lost = f"release {good.number} cannot be brought back either: {second}"
-        return problem.extended(lost, failed, _stands(this.host, back.release))
+        return problem.extended(*_lost(good, second), failed, _stands(this.host, back.release))
     return Reverted("\n".join((problem.whole(), failed, serves(back, again=True))))
 
 
-def _leave(this: Attempt, problem: Problem) -> Problem:
-    """Nothing to go back to: what failed is down, and is not started at the next boot."""
-    also = []
+def _lost(good: Kept, why: Problem) -> tuple[str, str]:
+    """That the last good release is not back, and how it comes back once the reason is gone."""
+    words = f"release {good.number} cannot be brought back either: {why}"
+    return words, f"  try: {why.hint or 'dsv4ctl status'}; then dsv4ctl rollback {good.number}"
+
+
+def _leave(this: Attempt, problem: Problem, *lost: str) -> Problem:
+    """What failed is down, and is not started at the next boot. `lost`: why there is nothing to go back to, if so."""
+    also = [*lost]
     try:
         steps = tuple(_downs(this, observe.host(this.host, this.made.release)))
         execute.carry_out(this.host, steps, this.watch.tell)

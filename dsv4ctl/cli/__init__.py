@@ -10,6 +10,7 @@ import click
 from typing_extensions import override
 
 from dsv4ctl import __version__
+from dsv4ctl.cli import signals
 from dsv4ctl.problems import Problem, Status
 
 # Name -> short help, written here so that `dsv4ctl --help` imports no command; a test compares it with the commands.
@@ -93,6 +94,7 @@ def root() -> None:
 
 def main() -> None:
     """Entry point of the console script: every Problem becomes one message and its exit status."""
+    signals.heed(sys.argv[1] if len(sys.argv) > 1 else "")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -109,7 +111,7 @@ def run(argv: list[str]) -> int:
         return problem.status
     except (KeyboardInterrupt, click.Abort):
         goes_on = "; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there"
-        click.echo("interrupted" + (goes_on if argv[:1] in (["deploy"], ["rollback"], ["teardown"]) else ""), err=True)
+        click.echo("interrupted" + (goes_on if argv and argv[0] in signals.CHANGING else ""), err=True)
         return Status.INTERRUPTED
     except BrokenPipeError:
         # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.

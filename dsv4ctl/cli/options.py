@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dsv4ctl.cli.seconds import FOREVER, Seconds
 from dsv4ctl.generations import KEPT
 from dsv4ctl.problems import Problem
 
@@ -168,9 +169,9 @@ def wait_option(command: Function) -> Function:
         "--wait",
         "wait_s",
         is_flag=False,
-        flag_value="inf",
+        flag_value=FOREVER,
         default=0.0,
-        type=click.FloatRange(0),
+        type=Seconds(forever=True),
         metavar="[SECONDS]",
         help="Wait for another dsv4ctl that is at work: as long as it takes, or so many seconds.",
     )(command)

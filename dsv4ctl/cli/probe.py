@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from dsv4ctl.cli.options import roles_option, root_option
+from dsv4ctl.cli.seconds import Seconds
 from dsv4ctl.problems import Status
 
 
 @click.command("probe", short_help="Prove what is deployed now, with one new generation through all of it.")
 @root_option
 @roles_option("Only this role, by its own sign and without a generation; may be given again.")
-@click.option("--limit", "limit_s", type=click.FloatRange(1), metavar="SECONDS", help="How long the answer may take.")
+@click.option("--limit", "limit_s", type=Seconds(1), metavar="SECONDS", help="How long the answer may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def command(root: Path, roles: tuple[str, ...], limit_s: float | None, as_json: bool) -> int:
     """Prove what is deployed now: each instance by its own sign, then one new generation through all of it.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from dsv4ctl.cli.options import reason_option, root_option, wait_option
+from dsv4ctl.cli.seconds import Seconds
 
 if TYPE_CHECKING:
     from dsv4ctl.clearing import Clearing, Teardown
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 @click.option("--gpus", metavar="LIST", default=None, help='Only what uses these GPUs: "0-3" or "0,2".')
 @click.option("--strays", is_flag=True, help="Also every engine that nobody deployed, whatever it holds.")
 @click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; again.")
-@click.option("--timeout", "limit_s", type=click.FloatRange(0), default=120.0, help="Seconds for the driver to let go.")
-@click.option("--grace", "term_s", type=click.FloatRange(0), default=25.0, help="Seconds for a stray to end by itself.")
+@click.option("--timeout", "limit_s", type=Seconds(), default=120.0, help="Seconds for the driver to let go.")
+@click.option("--grace", "term_s", type=Seconds(), default=25.0, help="Seconds for a stray to end by itself.")
 @reason_option
 @wait_option
 @click.option("--purge", is_flag=True, help="Also disable and remove what deploy installed.")

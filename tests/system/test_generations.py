@@ -64,6 +64,48 @@ def test_a_bad_deploy_returns_to_the_last_release_that_was_proved(machine: Machi
     assert len(evidence["gpus"]["gpus"]) == 8
 
 
+def test_a_unit_that_fails_before_its_supervisor_says_anything_is_reverted_too(machine: Machine, served: Done) -> None:
+    assert served.status == Status.OK
+    # Fails once, so that the way back is free.
+    once = "[Service]\nExecStartPre=/bin/sh -c '! rm /run/once'\n"
+    machine.write("/etc/systemd/system/dsv4-server.service.d/once.conf", once)
+    machine.write("/run/once", "")
+
+    failed = run(machine, "deploy", "--port", str(PORT), "--context-length", "64k")
+
+    assert failed.status == Status.REVERTED, failed.stderr
+    assert failed.stderr.splitlines()[-1] == f"release 1 serves again on port {PORT}"
+    assert kept(machine, 2, "verdict")["outcome"] == "failed"
+
+
+TAKER = """
+import socket, sys, time
+while True:
+    try:
+        taken = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+        break
+    except OSError:
+        time.sleep(0.01)
+sys.stdin.read()
+"""
+
+
+def test_a_way_back_that_is_taken_meanwhile_leaves_nothing_that_a_reboot_would_start(
+    machine: Machine, served: Done
+) -> None:
+    assert served.status == Status.OK
+    taker = machine.popen(("python3", "-c", TAKER, str(PORT)))
+
+    failed = run(machine, "deploy", "--port", str(BAD_PORT))
+
+    assert failed.status == Status.NOT_READY, failed.stderr
+    assert "release 1 cannot be brought back either: cannot give port" in failed.stderr
+    assert "then dsv4ctl rollback 1" in failed.stderr
+    assert failed.stderr.splitlines()[-1] == "nothing serves now"
+    assert (prop(machine, "ActiveState"), prop(machine, "UnitFileState")) == ("inactive", "disabled")
+    assert taker.poll() is None
+
+
 def test_a_bad_release_that_is_not_to_be_reverted_is_left_down_and_no_reboot_starts_it(
     machine: Machine, served: Done
 ) -> None:
