@@ -1,6 +1,7 @@
 """Finds the real sglang-router that a set-up has prepared; a stand-in for it there is none."""
 
 import os
+import sys
 from pathlib import Path
 
 STAMP = ".ready"
@@ -8,12 +9,13 @@ MISSING = "no sglang-router here; `.ci/prepare router` makes one in a checkout, 
 
 
 def find() -> Path | None:
-    """The folder of an environment with sglang-router: $DSV4CTL_ROUTER, else build/router of this checkout; or None."""
-    named = os.environ.get("DSV4CTL_ROUTER")
-    if named:
+    """The folder of an environment with sglang-router: $DSV4CTL_ROUTER, else build/router of the checkout; or None."""
+    if named := os.environ.get("DSV4CTL_ROUTER"):
         return Path(named)
-    built = Path(__file__).parents[2] / "build/router"
-    return built if (built / STAMP).exists() else None
+    # An editable installation runs in the checkout, any other in .venv beside what the checkout has built.
+    places = (Path(__file__).parents[2], Path(sys.prefix).parent)
+    built = (place / "build/router" for place in places)
+    return next((folder for folder in built if (folder / STAMP).exists()), None)
 
 
 def python(folder: Path) -> Path:
