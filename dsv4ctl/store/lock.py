@@ -72,7 +72,9 @@ def held(path: Path, claim: Claim, clock: Clock) -> Iterator[Face | None]:
                 os.pwrite(file.fileno(), record.dump(_ours(claim, clock)).encode(), 0)
             yield left
         finally:
-            file.truncate(0)
+            # A face that cannot be wiped is of a process that is gone, and turns no success into a fault.
+            with suppress(OSError):
+                file.truncate(0)
             # Closing alone would not do while a child is between fork and exec, with the file open as well.
             fcntl.flock(file, fcntl.LOCK_UN)
 

@@ -8,7 +8,7 @@ import pytest
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
 from tests.interrupts import cutting, powercut
-from tests.interrupts.cutting import FULL, KILL, ORPHAN, READ_ONLY, STATE, UNITS, Boundary, Cutter
+from tests.interrupts.cutting import FULL, KILL, ORPHAN, READ_ONLY, RUNTIME, STATE, UNITS, Boundary, Cutter
 from tests.interrupts.journeys import COMMANDS, CONFIGS, Host
 from tests.interrupts.promises import DEPLOY, MODE
 from tests.system.deploying import PORT, QUICK, configure
@@ -41,6 +41,14 @@ def test_a_command_that_is_cut_off_leaves_a_host_from_which_the_next_arrives(hos
         wrong += [f"{name}: {said}" for said in COMMANDS[command][0](host, where, how)]
         assert host.status != 0, f"{name}: there was no such act"
 
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_full_run_folder_keeps_nobody_from_a_deploy(host: Host) -> None:
+    lock = Boundary(cutting.plain(f"write {RUNTIME}/lock"), 1)
+    wrong = COMMANDS["fresh"][0](host, lock, FULL)
+
+    assert host.status == 0
     assert not wrong, "\n".join(wrong)
 
 
