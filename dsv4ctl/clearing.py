@@ -106,9 +106,18 @@ def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool, claim: Claim | N
         checks: tuple[Check, ...] = ()
         if verify or survivors:
             look = gone.Look(instances=made.instances, trees=known, wanted=made.wanted, limit_s=aim.limit_s)
-            checks = (*gone.checks(host, look, found, taken.tell), *_unknown(host, aim))
+            is_bare = verify and not (made.instances or made.wanted.adopted or aim.is_narrow)
+            seen = _around(host, look, taken.tell) if is_bare else gone.checks(host, look, found, taken.tell)
+            checks = (*seen, *_unknown(host, aim))
             taken.ends_as(worst(checks))
     return Teardown(steps=made.steps, checks=checks)
+
+
+def _around(host: Host, look: gone.Look, tell: Tell) -> tuple[Check, ...]:
+    """Nothing is known to look at, so all of the host is: its GPUs, and its engines as --strays finds them."""
+    seen = gpus.read()
+    wanted = replace(look.wanted, everything=True, gpus=frozenset(gpu.uuid for gpu in seen.gpus), evict=())
+    return gone.around(host, replace(look, wanted=wanted), inquiry.look(wanted, seen), tell)
 
 
 def _unknown(host: Host, aim: Aim) -> tuple[Check, ...]:

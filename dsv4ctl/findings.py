@@ -80,10 +80,14 @@ class Probing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that must be gone, and how it was found. `status` and `hint` are for when it is not."""
+    """One thing that must be gone, and how it was found. `status` and `hint` are for when it is not.
+
+    `stays`: it is there, is not ours and may be there.
+    """
 
     what: str
     ok: bool
     words: str
     status: ExitStatus = ExitStatus.LEFT_OVER
     hint: str = ""
+    stays: bool = False

@@ -1,7 +1,7 @@
 """The proof that nothing is left: units, processes by any sign, ports, GPU memory, /dev/shm; and what is waited for."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsv4ctl import ending, free, settle, shm, sockets, systemd, trees
 from dsv4ctl.blame import Suspect, Verdict, words
@@ -43,6 +43,38 @@ def checks(host: Host, look: Look, found: Found, tell: Tell) -> tuple[Check, ...
     )
 
 
+def around(host: Host, look: Look, found: Found, tell: Tell) -> tuple[Check, ...]:
+    """Check a host on which nothing of ours is known: every engine, and the memory of every GPU.
+
+    What others than engines hold is named, and fails nothing. `look` wants all GPUs.
+    """
+    suspects = found.blame.suspects
+    others = tuple(suspect for suspect in suspects if free.stands(suspect))
+    engines = tuple(suspect for suspect in suspects if not free.stands(suspect))
+    not_ours = {uuid for s in others for uuid in s.gpus} - {uuid for s in engines for uuid in s.gpus}
+    # An engine that was not ended keeps what it holds.
+    limit_s = 0.0 if engines else look.limit_s
+    theirs = replace(look, wanted=replace(look.wanted, gpus=look.wanted.gpus - not_ours), limit_s=limit_s)
+    blamed = replace(found, blame=replace(found.blame, suspects=engines))
+    return (
+        *checks(host, theirs, blamed, tell),
+        *(_not_ours("holder", words.suspect(suspect)) for suspect in others),
+        *(
+            _not_ours(f"memory of GPU {gpu.index}", words.gpu(gpu, found.holds))
+            for gpu in found.gpus.gpus
+            if gpu.uuid in not_ours
+        ),
+        *(
+            Check(what="memory of GPUs", ok=False, words=f"not known: {why}", status=Status.GPU, hint="nvidia-smi -L")
+            for why in (*filter(None, (found.gpus.problem,)), *found.gpus.unreadable)
+        ),
+    )
+
+
+def _not_ours(what: str, said: str) -> Check:
+    return Check(what=what, ok=True, words=f"not ours: {said}", stays=True)
+
+
 def _unit(unit: Unit) -> Check:
     return Check(what=f"unit {unit.name}", ok=unit.active in DOWN, words=f"{unit.active} ({unit.sub})")
 
@@ -59,21 +91,22 @@ def _tree(tree: UnitTree) -> Check:
 
 def _strays(wanted: Wanted, found: Found) -> tuple[Check, ...]:
     """Holders by any sign. Who may not be ended is a check of its own, for the operator decides about it."""
-    left = tuple(_holder(s) for s in found.blame.suspects if s.process is not None or s.ports)
+    again = "dsv4ctl teardown --strays --verify" if wanted.everything else "dsv4ctl teardown --verify"
+    left = tuple(_holder(s, again) for s in found.blame.suspects if s.process is not None or s.ports)
     if left or not (wanted.ports or wanted.gpus or wanted.everything):
         return left
     whose = "engines of any kind" if wanted.everything else "holders of its ports and GPUs"
     return (Check(what="strays", ok=True, words=f"no {whose} left"),)
 
 
-def _holder(suspect: Suspect) -> Check:
+def _holder(suspect: Suspect, again: str) -> Check:
     stays = free.stands(suspect)
     return Check(
         what="foreign holder" if stays else "stray",
         ok=False,
         words=words.suspect(suspect),
         status=Status.FOREIGN if stays else Status.LEFT_OVER,
-        hint=words.advice(suspect) if stays else "dsv4ctl teardown --verify",
+        hint=words.advice(suspect) if stays else again,
     )
 
 

@@ -10,6 +10,7 @@ from dsv4ctl import (
     brake,
     drift,
     gpus,
+    inquiry,
     installed,
     maintenance,
     measurements,
@@ -22,9 +23,11 @@ from dsv4ctl import (
 )
 from dsv4ctl.adopted import Adopted
 from dsv4ctl.asking import Asked
+from dsv4ctl.blame import words
 from dsv4ctl.findings import Row, Status
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
+from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory import marks
 from dsv4ctl.model import ActiveState, GpuView, Instance, Pause, Role, RunState, Unit
 from dsv4ctl.names import ADOPTED_SCOPES
@@ -56,12 +59,22 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
         *_held(host, pause, instances),
         *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
         *faults,
+        *(_by_hand() if there and not units else ()),
     )
     ours = tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True))
     others = (_with_their_gpus(row, one, view) for row, one in zip(theirs, taken_over, strict=True))
     chosen = {one.unit for one in (installed.chosen(host, roles) if roles else instances)}
     shown = (*(row for row in degraded(ours, instances) if row.unit in chosen), *(() if roles else (*bare, *others)))
     return Status(rows=shown, notes=notes, well=not faults and all(row.well for row in shown), pause=pause)
+
+
+def _by_hand() -> Iterable[str]:
+    """Engines that nobody deployed, for those who look where nothing is; by themselves and without asking the GPUs."""
+    trees = inquiry.look(Wanted(everything=True), GpuView()).blame.trees
+    if trees:
+        found = "; ".join(words.who(tree.root) for tree in trees)
+        told = f"engines that nobody deployed run: {found}"
+        yield f"{told}; `dsv4ctl who`, `dsv4ctl adopt` or `dsv4ctl teardown --strays`"
 
 
 def _held(host: Host, pause: Pause | None, instances: Iterable[Instance]) -> Iterable[str]:

@@ -95,7 +95,7 @@ def probe_line(found: Probing) -> str:
 
 def checks(found: Iterable[Check]) -> str:
     """The proof that nothing is left, one line a check."""
-    return "\n".join(f"{'gone' if c.ok else 'LEFT'}  {c.what}: {c.words}" for c in found)
+    return "\n".join(f"{'stay' if c.stays else 'gone' if c.ok else 'LEFT'}  {c.what}: {c.words}" for c in found)
 
 
 def status(found: Status, now: float) -> str:

@@ -20,6 +20,7 @@ from tests.system.strays import (
     tell,
     until,
 )
+from tests.system.test_teardown_gate import hold, pid_on
 
 PREFILL = "--disaggregation-mode prefill --disaggregation-bootstrap-port 8998 --nccl-port 20031"
 DECODE = "--disaggregation-mode decode --nccl-port 20032"
@@ -127,6 +128,35 @@ def test_deploy_ends_a_stray_engine_on_its_port_and_serves(machine: Machine, beh
     assert done.status == Status.OK, done.stderr
     assert f"end pid {stray} " in done.stderr
     assert stray not in everybody(machine)
+
+
+def test_with_nothing_deployed_verify_looks_at_the_whole_host_and_ends_nobody(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """Nor does memory that is no engine's fail it, here of a program on GPU 7."""
+    behaviour(30000, **QUICK)
+    notebook = hold(machine, 7)
+    shell(machine, f"{server_line(30000, on=(0, 1, 2, 3))} &")
+    until(lambda: listening(machine, 30000))
+    there = engines(machine)
+
+    left = command(machine, "teardown", "--verify")
+    shown = command(machine, "status")
+    after = engines(machine)
+    ended = command(machine, "teardown", "--strays", "--verify")
+    clean = command(machine, "teardown", "--verify")
+
+    assert left.status == Status.LEFT_OVER, left.stderr
+    assert f"LEFT  stray: pid {min(there)} " in left.stdout
+    assert "LEFT  memory of GPU 0: " in left.stdout
+    assert f"stay  holder: not ours: pid {pid_on(machine, 7)} " in left.stdout
+    assert "stay  memory of GPU 7: not ours: " in left.stdout
+    assert f"engines that nobody deployed run: pid {min(there)} " in shown.stdout
+    assert "try: dsv4ctl teardown --strays --verify" in left.stderr
+    assert after == there
+    assert ended.status == clean.status == Status.OK, ended.stderr
+    assert "gone  memory of GPU 0: at its idle baseline" in clean.stdout
+    assert notebook.poll() is None
 
 
 def test_who_says_who_it_is_and_what_would_be_done(machine: Machine, behaviour: Behave) -> None:
