@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from dsv4ctl.model import HostSpec, Machine
+from dsv4ctl.model import HostSpec, Machine, Role
 
 # PrivateTmp= puts empty folders in their place.
 HIDDEN = (PurePosixPath("/tmp"), PurePosixPath("/var/tmp"))  # noqa: S108 -- nothing is made there
@@ -32,17 +32,22 @@ WRITABLE_OPTIONS = frozenset(
 )
 
 
-def mounts(spec: HostSpec) -> tuple[str, ...]:
-    """What must be mounted before a start: a model often has a disk of its own, which a boot may mount late."""
-    return tuple(dict.fromkeys(path for path in (spec.engine.python, spec.router.python, spec.engine.model) if path))
+def mounts(spec: HostSpec, role: Role) -> tuple[str, ...]:
+    """What must be mounted before a start: a model often has a disk of its own, which a boot may mount late.
+
+    The router's interpreter is named in the router's unit alone: in an engine's, another one would restart the engine.
+    """
+    router_python = spec.router.python if role is Role.ROUTER else None
+    return tuple(dict.fromkeys(path for path in (spec.engine.python, router_python, spec.engine.model) if path))
 
 
-def read_only(spec: HostSpec, machine: Machine) -> tuple[str, ...]:
+def read_only(spec: HostSpec, machine: Machine, role: Role) -> tuple[str, ...]:
     """What lies in a temporary folder and is needed all the same: dsv4ctl itself, engine, model, paths in arguments.
 
     Whole folders directly below the temporary one, because environments and model caches link to their neighbours.
     """
-    named = (*machine.supervisor, *machine.own_folders, *mounts(spec), *_options(spec).values(), *spec.engine.args)
+    ours = (*machine.supervisor, *machine.own_folders)
+    named = (*ours, *mounts(spec, role), *_options(spec).values(), *spec.engine.args)
     listed = (part for _, value in spec.engine.environment for part in value.split(":"))
     return tuple(sorted(set(_shown((*named, *listed)))))
 

@@ -112,8 +112,8 @@ def _written(spec: HostSpec, machine: Machine, instance: Instance, path: str) ->
         *(("environment", partial(unitfile.assignment, *variable)) for variable in instance.environment),
         *(("user", partial(unitfile.plain, user)) for user in (instance.user,) if user),
         *(("key_file", partial(unitfile.plain, key)) for key in (instance.api_key_file,) if key),
-        *(("mounts", partial(unitfile.path, folder)) for folder in folders.mounts(spec)),
-        *(("read_only", partial(optional, folder)) for folder in folders.read_only(spec, machine)),
+        *(("mounts", partial(unitfile.path, folder)) for folder in folders.mounts(spec, instance.role)),
+        *(("read_only", partial(optional, folder)) for folder in folders.read_only(spec, machine, instance.role)),
         *(("writable", partial(optional, folder)) for folder in folders.writable(spec)),
     )
     found: dict[str, list[str]] = {slot: [] for slot in (*ONCE, "environment", "mounts", "read_only", "writable")}

@@ -114,6 +114,22 @@ def test_b49_no_role_is_bounced_with_another() -> None:
             assert not any(key in text for key in ("Requires=", "BindsTo=", "Upholds=")), name
 
 
+@pytest.mark.parametrize("mode", ["single-tp4", "pd", "dual-tp4"])
+def test_another_interpreter_of_the_router_is_another_router_and_no_other_engine(mode: str) -> None:
+    before = named(releases.render(releases.spec(mode)))
+    elsewhere = RouterSpec(python="/tmp/router/bin/python")  # noqa: S108 -- a name in a text
+    on = releases.machine(router=releases.router_build("/tmp/router/bin/python"))  # noqa: S108
+    after = named(releases.render(releases.spec(mode, router=elsewhere), on))
+    assert {name for name in before if before[name].digest != after[name].digest} == {"router"} & before.keys()
+
+
+def test_the_router_waits_for_the_disk_of_its_own_interpreter() -> None:
+    router = RouterSpec(python="/opt/router/bin/python")
+    made = releases.render(pair(router=router), releases.machine(router=releases.router_build(router.python or "")))
+    waits = {unit: setting(made, unit, "Unit", "RequiresMountsFor") for unit in releases.units(made)}
+    assert {unit for unit, paths in waits.items() if "/opt/router/bin/python" in paths} == {"dsv4-router.service"}
+
+
 def test_a_changed_worker_leaves_its_peer_and_the_router_as_they_are() -> None:
     before = named(releases.render(pair()))
     after = named(releases.render(pair(), releases.machine(numa=releases.numa(0, 0, 0, 0, 1, 1, 1, 0))))
