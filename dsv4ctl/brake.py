@@ -75,6 +75,13 @@ def pause_words(pause: Pause, now: float) -> str:
     return f"paused until {moment(pause.until, now)} by {pause.who}: {pause.reason}"
 
 
+def objection(lasting: Pause | None, now: float) -> str:
+    """Why a new pause may not take the place of the one that lasts unless that is asked for; '' where none does."""
+    if lasting is None:
+        return ""
+    return f"cannot pause: {pause_words(lasting, now)}; another pause would put its reason and its end out of sight"
+
+
 def summary(tallies: Mapping[str, Tally], limits: Iterable[Limits], now: float) -> str:
     """How near the brake is, in words; '' when no start has failed. `limits`: of the instances that are installed."""
     strictest = min(limits, key=lambda limit: limit.starts, default=Limits())

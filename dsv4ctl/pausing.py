@@ -1,19 +1,20 @@
 """pause and resume: take a host out of its restarts for a time, and give it back."""
 
-from dsv4ctl import execute, installed, maintenance, observe, plan, turn
+from dsv4ctl import brake, execute, installed, maintenance, observe, plan, turn
 from dsv4ctl.host import Host
 from dsv4ctl.model import Pause
-from dsv4ctl.problems import Problem
+from dsv4ctl.problems import Busy, Problem
 from dsv4ctl.steps import Step
 from dsv4ctl.store import Claim
 from dsv4ctl.store.audit import person
 from dsv4ctl.telling import Tell
 
 
-def pause(host: Host, tell: Tell, for_s: float, claim: Claim) -> Pause:
+def pause(host: Host, tell: Tell, for_s: float, claim: Claim, *, replace: bool = False) -> Pause:
     """From now on nothing is started again and nothing is ended for its health, for `for_s` seconds, over reboots.
 
-    Takes the place of a pause that lasts. Raises Busy while somebody changes the host, Problem for what cannot be kept.
+    `replace`: takes the place of a pause that lasts, which else raises Busy, as does somebody who changes the host.
+    Raises Problem for what cannot be kept.
     """
     host.require_live()
     reason = " ".join(claim.reason.split())
@@ -23,9 +24,18 @@ def pause(host: Host, tell: Tell, for_s: float, claim: Claim) -> Pause:
         )
     with turn.taken(host, claim, tell):
         now = host.clock.wall()
+        if not replace:
+            require_none(maintenance.lasting(host.paths.pause, now), now)
         wanted = Pause(who=person(), reason=reason, since=now, until=now + for_s)
         maintenance.keep_pause(host.paths, wanted)
     return wanted
+
+
+def require_none(lasting: Pause | None, now: float) -> None:
+    """Raise Busy for a pause that lasts: who, why, until when, and what to type."""
+    if why := brake.objection(lasting, now):
+        hint = "dsv4ctl pause --replace …   puts the new one in its place; dsv4ctl resume   ends it"
+        raise Busy(why, hint=hint)
 
 
 def resume(host: Host, tell: Tell, claim: Claim) -> tuple[Step, ...]:

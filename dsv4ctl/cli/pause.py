@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast
 
 import click
 
@@ -27,9 +28,10 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> in
 @root_option
 @click.option("--reason", required=True, metavar="TEXT", help="Why; whoever looks at the host is shown it.")
 @click.option("--for", "for_s", required=True, callback=_seconds, metavar="TIME", help="How long: 90s, 30m, 2h, 1d.")
+@click.option("--replace", is_flag=True, help="Take the place of a pause that lasts, which else refuses it.")
 @wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the pause as JSON.")
-def command(root: Path, reason: str, for_s: int, wait_s: float, as_json: bool) -> int:
+def command(root: Path, for_s: int, replace: bool, as_json: bool, **claimed: object) -> int:
     """For a time restart nothing and end nothing for its health.
 
     What runs goes on; what dies is reported and stays down. The pause outlives a reboot and ends by itself; then what
@@ -40,9 +42,9 @@ def command(root: Path, reason: str, for_s: int, wait_s: float, as_json: bool) -
     from dsv4ctl.host import Host
     from dsv4ctl.store import Claim
 
-    claim = Claim(what="pause", reason=reason, wait_s=wait_s)
+    claim = Claim(what="pause", **cast("dict[str, Any]", claimed))
     with live.teller() as tell:
-        found = pausing.pause(Host.real(root), tell, for_s, claim)
+        found = pausing.pause(Host.real(root), tell, for_s, claim, replace=replace)
     if as_json:
         click.echo(json.dumps(asdict(found)))
         return 0

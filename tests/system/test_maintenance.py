@@ -37,8 +37,8 @@ def dsv4ctl(machine: Machine, *words: str, check: bool = True) -> tuple[int, str
     return done.status, done.stdout + done.stderr
 
 
-def pause(machine: Machine, for_: str) -> None:
-    dsv4ctl(machine, "pause", "--reason", "a fan is swapped", "--for", for_)
+def pause(machine: Machine, for_: str, *more: str) -> None:
+    dsv4ctl(machine, "pause", "--reason", "a fan is swapped", "--for", for_, *more)
 
 
 def kill_engine(machine: Machine) -> None:
@@ -157,7 +157,7 @@ def test_a_crash_within_a_pause_is_told_not_restarted_and_handled_when_the_pause
     assert "note: paused until" in said
     assert refused == Status.BUSY
     assert "dsv4ctl deploy --resume" in why
-    pause(machine, "3s")  # takes the place of the long one, and ends by itself
+    pause(machine, "3s", "--replace")  # takes the place of the long one, and ends by itself
     until(lambda: prop(machine, "NRestarts") == "1", lambda: last_lines(machine))
     wait_for_active(machine)
     until(lambda: starts(machine) == 2, lambda: last_lines(machine))

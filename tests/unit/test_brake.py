@@ -1,14 +1,16 @@
 """Who may start and who is parked, over hours that nobody waits for; what a pause and the brake are called."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsv4ctl import brake, record
+from dsv4ctl import brake, maintenance, pausing, record
 from dsv4ctl.model import Failure, Limits, Pause, Tally
-from dsv4ctl.problems import Problem
+from dsv4ctl.problems import Busy, Problem
+from dsv4ctl.store import Paths
 
 NOON = 1_795_953_600.0
 HOUR = 3600.0
@@ -99,6 +101,26 @@ def test_a_pause_says_until_when_who_and_why() -> None:
     assert brake.pause_words(pause, NOON) == f"paused until {brake.moment(NOON + 90, NOON)} by alice: a fan is swapped"
     assert len(brake.moment(NOON + 90, NOON)) == len("12:01:30")
     assert len(brake.moment(days.until, NOON)) == len("2026-12-02 12:00:00")
+
+
+def test_a_second_pause_is_refused_with_who_why_and_until_and_what_to_type(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    first = Pause(who="alice", reason="a fan is swapped", since=NOON, until=NOON + 2 * HOUR)
+    maintenance.keep_pause(paths, first)
+
+    with pytest.raises(Busy) as refused:
+        pausing.require_none(maintenance.lasting(paths.pause, NOON + 60), NOON + 60)
+
+    assert f"cannot pause: {brake.pause_words(first, NOON + 60)}; " in str(refused.value)
+    assert "dsv4ctl pause --replace" in refused.value.hint
+    assert "dsv4ctl resume" in refused.value.hint
+
+
+def test_a_pause_that_has_ended_is_in_nobody_s_way(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    maintenance.keep_pause(paths, Pause(who="alice", reason="a fan", since=NOON, until=NOON + 60))
+
+    pausing.require_none(maintenance.lasting(paths.pause, NOON + 60), NOON + 60)
 
 
 @given(
