@@ -1,8 +1,9 @@
 """The scopes into which engines were adopted: which there are, who is in them, and what they hold. Changes nothing."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dsv4ctl import cgroups, procs, sockets, systemd
+from dsv4ctl import cgroups, generations, procs, sockets, systemd
 from dsv4ctl.model import ActiveState, GpuView, Unit
 from dsv4ctl.names import ADOPTED_SCOPES
 
@@ -30,6 +31,22 @@ def of(units: dict[str, Unit]) -> tuple[Adopted, ...]:
 def scopes() -> tuple[Adopted, ...]:
     """Every scope of adopted engines on this host."""
     return of(systemd.show((ADOPTED_SCOPES,)))
+
+
+def ended(trail: Iterable[Mapping[str, object]], there: Iterable[str]) -> tuple[str, ...]:
+    """The scopes into which engines were moved since something was deployed or torn down, but for those still `there`.
+
+    `trail`: the audit trail, oldest first; systemd itself forgets a scope with its last process.
+    """
+    moved: list[str] = []
+    for line in trail:
+        scopes = line.get("adopted")
+        if isinstance(scopes, list):
+            moved += map(str, scopes)
+        elif generations.has_acted(line):
+            moved = []
+    left = {*there}
+    return tuple(scope for scope in dict.fromkeys(moved) if scope not in left)
 
 
 def ports(found: tuple[Adopted, ...]) -> frozenset[int]:

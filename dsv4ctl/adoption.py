@@ -19,6 +19,7 @@ from dsv4ctl.problems import CannotRun, LeftOver, Problem
 from dsv4ctl.sighting import sight
 from dsv4ctl.store import Claim
 from dsv4ctl.telling import Tell, Waits
+from dsv4ctl.turn import Turn
 
 # Between a look and the call to systemd a process may end or fork.
 TRIES = 5
@@ -144,7 +145,7 @@ def move(host: Host, mains: Iterable[Main], tell: Tell, *, claim: Claim | None =
             hint=f"systemctl disable --now {unit}, then dsv4ctl deploy; dsv4ctl adopt PORT...   moves others",
         )
     with turn.taken(host, claim or Claim(what="adopt"), tell) as taken:
-        return tuple(_moved(tree, some, taken.tell) for tree, some in _by_tree(chosen))
+        return tuple(_moved(tree, some, taken) for tree, some in _by_tree(chosen))
 
 
 def _by_tree(mains: Iterable[Main]) -> list[tuple[Tree, list[Main]]]:
@@ -158,10 +159,10 @@ def _by_tree(mains: Iterable[Main]) -> list[tuple[Tree, list[Main]]]:
     return found
 
 
-def _moved(tree: Tree, mains: Sequence[Main], tell: Tell) -> Moved:
+def _moved(tree: Tree, mains: Sequence[Main], taken: Turn) -> Moved:
     role, port = str(mains[0].role) if len(mains) == 1 else "several", mains[0].port
     scope = adopted_scope(role, port)
-    tell(Waits(f"moving pid {tree.root.pid} and its tree into {scope}"))
+    taken.tell(Waits(f"moving pid {tree.root.pid} and its tree into {scope}"))
     for _ in range(TRIES):
         description = f"{role} on port {port}, started by hand and adopted by dsv4ctl"
         if _is_caught(scope, _alive(tree), description):
@@ -174,6 +175,7 @@ def _moved(tree: Tree, mains: Sequence[Main], tell: Tell) -> Moved:
         cgroup = systemd.show((scope,))[scope].cgroup
         inside = procs.cgroup_pids(cgroup)
         if not (outside := [i for i in _alive(tree) if i.pid not in inside]):
+            taken.adopted.append(scope)
             return Moved(scope=scope, role=role, port=port, pids=inside)
         for identity in outside:
             procs.move(identity, cgroup)

@@ -3,7 +3,7 @@
 Pure: everything here is a decision over values.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -12,6 +12,8 @@ from dsv4ctl.model import GpuView, HostSpec, Release, RunState, Unit
 
 # So many are kept unless --keep says otherwise: with the unit texts one takes some 20 KiB.
 KEPT = 30
+# The commands, by their names in the audit trail, that make an attempt at a release.
+ATTEMPTS = frozenset({"deploy", "rollback"})
 
 
 class Outcome(StrEnum):
@@ -153,6 +155,21 @@ def after(before: Verdict | None, now: Verdict) -> Verdict:
     """The verdict to keep after another attempt: that it was proved once is not forgotten."""
     proved_at = now.at if now.outcome is Outcome.PROVED else before.proved_at if before is not None else None
     return replace(now, proved_at=proved_at)
+
+
+def has_acted(line: Mapping[str, object]) -> bool:
+    """Whether a line of the audit trail tells of a deploy or a teardown that did something.
+
+    One that was refused has begun no step; one that was killed has no status, and may have done anything.
+    """
+    return line.get("what") in {*ATTEMPTS, "teardown"} and bool(line.get("steps") or line.get("status") in (0, None))
+
+
+def is_taken_down(newest: Generation, trail: Iterable[Mapping[str, object]]) -> bool:
+    """Whether a teardown came after the last attempt at the newest release. `trail`: the audit trail, oldest first."""
+    acts = [line for line in trail if has_acted(line)]
+    at = acts[-1].get("at") if acts else None
+    return isinstance(at, float) and acts[-1]["what"] == "teardown" and at >= newest.at
 
 
 def _instances(release: Release) -> frozenset[str]:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dsv4ctl import generations, record, unitfile
+from dsv4ctl import generations, record, systemd, unitfile
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
-from dsv4ctl.model import Instance, Role, RunState, Unit
-from dsv4ctl.names import INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER, instance_of
-from dsv4ctl.problems import Problem
+from dsv4ctl.model import ActiveState, Instance, Role, RunState, Unit
+from dsv4ctl.names import ADOPTED_SCOPES, INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER, instance_of
+from dsv4ctl.problems import NotReady, Problem
 from dsv4ctl.unitfile import Settings
 
 _INSTANCE_FILE = re.compile(re.escape(INSTANCE_FOLDER) + r"/[\w.-]+\.json")
@@ -41,17 +41,30 @@ def former(host: Host, running: Mapping[str, str]) -> tuple[Instance, ...]:
 def chosen(host: Host, roles: Iterable[str]) -> tuple[Instance, ...]:
     """The installed instances of some roles, or of all where none is named; an instance's own name is a role as well.
 
-    Raises Problem where nothing is installed, or a role is not.
+    Raises Problem where nothing is installed, or a role is not; NotReady where there is something of which nothing is
+    written down.
     """
     here, wanted = instances(host), tuple(role.removeprefix("dsv4-").removesuffix(".service") for role in roles)
     if not here:
-        raise Problem("cannot go on: nothing is deployed here", hint="dsv4ctl deploy --mode single-tp4")
+        raise _nothing(host)
     known = tuple(dict.fromkeys(word for one in here for word in (str(one.role), one.name)))
     if missing := [role for role in wanted if role not in known]:
         raise Problem(
             f"cannot find {', '.join(missing)}: installed are {', '.join(known)}", hint="dsv4ctl status   shows them"
         )
     return tuple(one for one in here if not wanted or one.role in wanted or one.name in wanted)
+
+
+def _nothing(host: Host) -> Problem:
+    """What to say where no instance is known: units that have lost their files, adopted engines, or really nothing."""
+    if lost := faults(host):
+        why = "; ".join(f"nothing is known of {unit}: {said}" for unit, said in lost.items())
+        return NotReady(f"cannot go on: {why}", hint="dsv4ctl deploy   writes it anew")
+    scopes = systemd.show((ADOPTED_SCOPES,)) if systemd.is_running() else {}
+    if there := [name for name, unit in sorted(scopes.items()) if unit.active is ActiveState.ACTIVE]:
+        why = f"{', '.join(there)} was started by hand and adopted, and no release knows how to prove it"
+        return NotReady(f"cannot go on: nothing is deployed here; {why}", hint="dsv4ctl deploy   takes its place")
+    return Problem("cannot go on: nothing is deployed here", hint="dsv4ctl deploy --mode single-tp4")
 
 
 def release(host: Host, kept: Iterable[Kept] | None = None) -> Kept | None:

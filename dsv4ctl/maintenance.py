@@ -18,6 +18,15 @@ def pause(file: Path) -> Pause | None:
     return None
 
 
+def unreadable(file: Path) -> str:
+    """Why the file of a pause is there and says nothing; '' where there is none, or it can be read."""
+    try:
+        record.load(files.read(file), Pause)
+    except Problem as problem:
+        return f"{file} cannot be read, so that no pause holds anybody: {problem}" if file.exists() else ""
+    return ""
+
+
 def lasting(file: Path, now: float) -> Pause | None:
     """The pause that lasts now; None: there is none."""
     found = pause(file)

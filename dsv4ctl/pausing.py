@@ -7,7 +7,7 @@ from dsv4ctl.problems import Busy, Problem
 from dsv4ctl.steps import Step
 from dsv4ctl.store import Claim
 from dsv4ctl.store.audit import person
-from dsv4ctl.telling import Tell
+from dsv4ctl.telling import Tell, Warns
 
 
 def pause(host: Host, tell: Tell, for_s: float, claim: Claim, *, replace: bool = False) -> Pause:
@@ -45,6 +45,9 @@ def resume(host: Host, tell: Tell, claim: Claim) -> tuple[Step, ...]:
     """
     host.require_live()
     with turn.taken(host, claim, tell) as taken:
+        if why := maintenance.unreadable(host.paths.pause):
+            tell(Warns(f"{why}; it is removed"))
+            maintenance.end_pause(host.paths)
         steps = plan.resume(installed.instances(host), observe.host(host, None))
         execute.carry_out(host, steps, taken.tell)
     return steps

@@ -15,6 +15,7 @@ from dsv4ctl import (
     generations,
     inquiry,
     installed,
+    maintenance,
     observe,
     outage,
     plan,
@@ -152,6 +153,7 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
             *plan.refusals(want.release, view, found),
         ),
         warnings=(
+            *filter(None, [maintenance.unreadable(host.paths.pause)]),
             *([away.words] if away and away.since else ()),
             *(_idle(terms.evict) if not starting else ()),
             *want.release.notes,

@@ -1,7 +1,8 @@
 """What `status` shows: a row an instance, from systemd, the supervisor's words, the engine and the GPUs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from dsv4ctl import (
@@ -19,6 +20,7 @@ from dsv4ctl import (
     rlimits,
     standing,
     systemd,
+    unfinished,
     unwritten,
 )
 from dsv4ctl.adopted import Adopted
@@ -29,8 +31,9 @@ from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory import marks
-from dsv4ctl.model import ActiveState, GpuView, Instance, Pause, Role, RunState, Unit
+from dsv4ctl.model import ActiveState, GpuView, Instance, LoadState, Pause, Role, RunState, Unit
 from dsv4ctl.names import ADOPTED_SCOPES
+from dsv4ctl.problems import Problem
 from dsv4ctl.standing import Standing
 
 
@@ -43,7 +46,8 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
     # A host without systemd, or with nothing on it, has nothing to show, and that is no error.
     there = (ADOPTED_SCOPES,) if systemd.is_running() else ()
     lost = installed.faults(host)
-    units = systemd.show((*there, *(i.unit for i in instances), *lost))
+    away = missing(instances, lost)
+    units = systemd.show((*there, *(i.unit for i in instances), *lost, *away))
     taken_over = adopted.of(units)
     with ThreadPoolExecutor(max_workers=4) as pool:
         wants_gpus = bool(taken_over) or any(i.gpus for i in instances)
@@ -53,7 +57,12 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
         bare = tuple(pool.map(lambda name: unwritten.row(units[name]), lost))
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
-    faults = tuple(f"nothing is known of {unit}: {why}" for unit, why in lost.items())
+    faults = (
+        *(f"nothing is known of {unit}: {why}" for unit, why in lost.items()),
+        *(missing_words(units[unit], by) for unit, by in away.items()),
+        *_amiss(host, rows),
+        *(ended_words(scope) for scope in _ended(host, taken_over, rows)),
+    )
     pause = maintenance.lasting(host.paths.pause, host.clock.wall())
     notes = (
         *_held(host, pause, instances),
@@ -86,12 +95,58 @@ def _held(host: Host, pause: Pause | None, instances: Iterable[Instance]) -> Ite
         yield near
 
 
+def _amiss(host: Host, rows: Iterable[Row]) -> Iterable[str]:
+    """What our own files tell of work that was not done to its end, or no longer tell."""
+    is_down = any(row.state == ActiveState.INACTIVE for row in rows)
+    yield from filter(
+        None,
+        (
+            unfinished.words(host, is_down=is_down),
+            unfinished.unreadable(host),
+            maintenance.unreadable(host.paths.pause),
+        ),
+    )
+
+
+def _ended(host: Host, taken_over: tuple[Adopted, ...], rows: tuple[Row, ...]) -> tuple[str, ...]:
+    """Scopes of adopted engines that are not there any more."""
+    # The trail may be long. Where what we deployed serves, it has taken the place of what was adopted before.
+    if not taken_over and any(row.serves for row in rows):
+        return ()
+    with suppress(Problem):
+        return adopted.ended(host.store.audit.lines(), (one.unit.name for one in taken_over))
+    return ()
+
+
+def ended_words(scope: str) -> str:
+    """That an engine which nobody watched is gone."""
+    return (
+        f"{scope} has ended: what was started by hand and adopted there is gone, and nobody starts it again: "
+        "dsv4ctl deploy   takes its place, dsv4ctl teardown   clears what is left"
+    )
+
+
+def missing(instances: Iterable[Instance], lost: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """Unit that is no unit of ours any more -> the units whose peer it is. `lost`: those that are there, though
+    nothing is known of them."""
+    known = {*(one.unit for one in instances), *lost}
+    needed = [(peer.unit, one.unit) for one in instances for peer in one.peers if peer.unit not in known]
+    return {unit: tuple(by for other, by in needed if other == unit) for unit, _ in needed}
+
+
+def missing_words(unit: Unit, by: tuple[str, ...]) -> str:
+    """That a unit is missing, and how it comes back."""
+    need = f"and {' and '.join(by)} {'need' if len(by) > 1 else 'needs'} it"
+    if unit.load is LoadState.MASKED:
+        return f"{unit.name} is masked, {need}: systemctl unmask {unit.name}, then dsv4ctl deploy"
+    return f"{unit.name} is not installed any more, {need}: dsv4ctl deploy   writes it anew"
+
+
 def degraded(rows: tuple[Row, ...], instances: tuple[Instance, ...]) -> Iterable[Row]:
-    """The rows, with those that serve and whose peers do not as what they are: a half alone is of no use to anybody."""
+    """The rows, with those that serve and whose peers do not as what they are: a half is of no use."""
     by_unit = {row.unit: row for row in rows}
     for row, instance in zip(rows, instances, strict=True):
-        needed = [peer for peer in instance.peers if peer.role is not Role.ROUTER]
-        away = [peer.name for peer in needed if not (there := by_unit.get(peer.unit)) or not there.serves]
+        away = [peer.name for peer in instance.peers if not (there := by_unit.get(peer.unit)) or not there.serves]
         if away and row.serves:
             yield replace(row, health=f"degraded: peer down ({' and '.join(away)})", well=False)
         else:
@@ -99,7 +154,7 @@ def degraded(rows: tuple[Row, ...], instances: tuple[Instance, ...]) -> Iterable
 
 
 def _row(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Row:
-    state = installed.run_state(host, instance.name)
+    state = standing.own(installed.run_state(host, instance.name), instance.digest, unit)
     stands = standing.of(unit, state)
     up = unit.active is ActiveState.ACTIVE
     asked = asking.of(instance, unit) if up else Asked(health=_unasked(state, unit))

@@ -42,6 +42,7 @@ def of(unit: Unit, state: RunState | None) -> Standing:
     3. put down for an automatic restart: why, and that systemd starts it again
     4. down after a failure, or parked: the supervisor's verdict, or how it died
     5. down after a stop: its goodbye
+    6. down, and nobody has said anything: this instance was not started yet
     """
     if unit.main_pid and unit.active is not ActiveState.FAILED:
         return Standing(_running(unit, state), unit.status_text)
@@ -54,7 +55,15 @@ def of(unit: Unit, state: RunState | None) -> Standing:
         return Standing(_down(unit), state.words + _again(unit), state.advice)
     if unit.active is ActiveState.FAILED or unit.sub.startswith("auto-restart"):
         return Standing(_down(unit), _died(unit, state) + _again(unit))
+    if state is None and unit.active is ActiveState.INACTIVE:
+        return Standing(unit.active, "not started")
     return Standing(unit.active, state.words if state is not None and state.phase is Phase.STOPPED else "")
+
+
+def own(state: RunState | None, digest: str, unit: Unit) -> RunState | None:
+    """What was said of the instance with this digest. While the unit is down, the file may still tell of an earlier
+    instance of the same name; while it runs, whoever runs is the one to be heard."""
+    return state if state is None or unit.main_pid or state.digest == digest else None
 
 
 def _running(unit: Unit, state: RunState | None) -> str:

@@ -13,11 +13,15 @@ from dsv4ctl.telling import Doing, Said, Tell, Waits, Warns
 
 
 class Turn:
-    """One command's turn: passes on what it tells, and keeps what it did and how it ended."""
+    """One command's turn: passes on what it tells, and keeps what it did and how it ended.
+
+    `adopted`: the scopes into which it moved what somebody had started by hand.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._pass_on = tell
         self.steps: list[str] = []
+        self.adopted: list[str] = []
         self.status: int = Status.OK
         self.says = ""
 
@@ -53,6 +57,7 @@ def taken(host: Host, claim: Claim, tell: Tell) -> Iterator[Turn]:
         raise
     finally:
         line = {"reason": claim.reason, "command": command(), "took_s": round(host.clock.now() - began, 3)}
+        line |= {"adopted": turn.adopted} if turn.adopted else {}
         _write(host, claim.what, {**line, "steps": turn.steps, "status": int(turn.status), "says": turn.says}, tell)
 
 

@@ -44,9 +44,11 @@ def _list(host: "Host", *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([screen_history.values(one, number) for one in kept]))
         return
-    click.echo(screen_history.listed(kept, number))
-    for lost in sorted({*host.store.releases.numbers()} - {one.number for one in kept}):
-        click.echo(f"note: release {lost} cannot be read", err=True)
+    lost = sorted({*host.store.releases.numbers()} - {one.number for one in kept})
+    if kept or not lost:
+        click.echo(screen_history.listed(kept, number))
+    for number in lost:
+        click.echo(f"note: release {number} cannot be read", err=True)
 
 
 def _one(host: "Host", number: int, *, as_json: bool) -> None:

@@ -19,8 +19,9 @@ from dsv4ctl.problems import Status
 def command(root: Path, roles: tuple[str, ...], as_json: bool, watch: bool) -> int:
     """Show every instance: state and since when, pid, port, health, model, context, KV tokens, load, GPU memory.
 
-    Exit status 0: every instance serves, or was stopped; 6: one is starting, has failed, does not answer, or is of no
-    use because its other half is down. --role shows only some, and counts only them.
+    Exit status 0: every instance serves, or was stopped; 6: one is starting, has failed, does not answer, is missing,
+    or is of no use because its peer is down, or the last deploy was cut short. --role shows only some; what is amiss
+    with the whole host counts anyway.
     """
     from dsv4ctl import report, screen
     from dsv4ctl.host import Host

@@ -79,6 +79,15 @@ def held(path: Path, claim: Claim, clock: Clock) -> Iterator[Face | None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
+def face(path: Path) -> Face | None:
+    """Who holds the lock, or held it last and was killed at its work; None: it was let go of. Takes nothing."""
+    try:
+        with path.open("rb") as file:
+            return _face(file)
+    except OSError:
+        return None
+
+
 def _take(file: IO[bytes], claim: Claim, clock: Clock) -> None:
     """Take the lock, or wait for it as long as the claim allows, saying once who each holder is."""
     end, told = clock.now() + claim.wait_s, None

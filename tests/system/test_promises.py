@@ -88,9 +88,11 @@ def test_a_damaged_instance_file_is_named_and_blocks_no_teardown(machine: Machin
     machine.run(("sh", "-c", DAMAGE[damage], "sh", f"/var/lib/dsv4ctl/instances/{file}"), timeout_s=10)
 
     shown = machine.run(("dsv4ctl", "status"), timeout_s=20, check=False).stdout
+    probed = machine.run(("dsv4ctl", "probe"), timeout_s=20, check=False)
     done = machine.run(("dsv4ctl", "teardown", "--verify"), timeout_s=90, check=False)
 
     assert file in shown
+    assert (probed.status, file in probed.stderr) == (Status.NOT_READY, True)
     assert done.status == Status.LEFT_OVER
     assert file in done.stderr
     assert processes_of_ours(machine) == 0

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from dsv4ctl.findings import Row
-from dsv4ctl.model import Release
-from dsv4ctl.report import degraded
+from dsv4ctl.model import LoadState, Release, Role
+from dsv4ctl.report import degraded, missing, missing_words
 from tests.unit.test_plan_modes import asked
 from tests.unit.test_screen import ROW
+from tests.unit.test_standing import UNIT
 
 
 def rows(made: Release, *down: str) -> dict[str, Row]:
@@ -26,8 +27,36 @@ def test_a_half_whose_other_half_is_down_is_degraded_and_so_is_their_router(down
     assert not any(row.well for row in found.values())
 
 
-def test_a_pair_without_its_router_is_whole_and_whole_servers_do_not_need_each_other() -> None:
-    assert all(row.well for name, row in rows(asked("pd"), "router").items() if name != "router")
+@pytest.mark.parametrize("mode", ["pd", "dual-tp4"])
+def test_engines_whose_router_is_down_serve_nobody(mode: str) -> None:
+    found = rows(asked(mode), "router")
+
+    assert {row.health for name, row in found.items() if name != "router"} == {"degraded: peer down (router)"}
+    assert not any(row.well for row in found.values())
+
+
+@pytest.mark.parametrize("mode", ["pd", "dual-tp4"])
+def test_a_router_that_is_no_unit_of_ours_any_more_is_missing_for_all_that_need_it(mode: str) -> None:
+    instances = asked(mode).instances
+    left = tuple(one for one in instances if one.role is not Role.ROUTER)
+
+    assert missing(left, ()) == {"dsv4-router.service": tuple(one.unit for one in left)}
+    assert not missing(instances, ())
+    assert not missing(left, ("dsv4-router.service",)), "one of which nothing is known is told of otherwise"
+
+
+def test_a_masked_unit_and_one_that_is_gone_say_how_they_come_back() -> None:
+    router = replace(UNIT, name="dsv4-router.service", load=LoadState.MASKED)
+
+    assert missing_words(router, ("a", "b")) == (
+        "dsv4-router.service is masked, and a and b need it: systemctl unmask dsv4-router.service, then dsv4ctl deploy"
+    )
+    assert missing_words(replace(router, load=LoadState.NOT_FOUND), ("a",)) == (
+        "dsv4-router.service is not installed any more, and a needs it: dsv4ctl deploy   writes it anew"
+    )
+
+
+def test_whole_servers_do_not_need_each_other() -> None:
     dual = rows(asked("dual-tp4"), "server-1")
     assert (dual["server-0"].well, dual["router"].health) == (True, "degraded: peer down (server-1)")
 

@@ -66,5 +66,13 @@ def test_a_clean_stop_says_goodbye() -> None:
     assert standing.of(DOWN, said) == Standing("inactive", "stopped: the engine ended with exit status 0")
 
 
-def test_a_unit_that_never_ran_has_nothing_to_say() -> None:
-    assert standing.of(DOWN, None) == Standing("inactive", "")
+def test_a_unit_that_never_ran_is_not_started() -> None:
+    assert standing.of(DOWN, None) == Standing("inactive", "not started")
+
+
+def test_a_unit_that_is_down_says_no_goodbye_of_an_earlier_instance_of_its_name() -> None:
+    said = replace(SAID, phase=Phase.STOPPED, words="stopped: the engine ended with exit status 0")
+
+    assert standing.own(said, "another", DOWN) is None
+    assert standing.own(said, said.digest, DOWN) == said
+    assert standing.own(said, "another", UNIT) == said, "it is the earlier instance that still runs"
