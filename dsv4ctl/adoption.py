@@ -1,5 +1,6 @@
 """adopt: from engines that somebody started by hand to the config that would start the same, and into our slice."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -87,6 +88,8 @@ def _of_a_service(main: Main, sign: str) -> Main:
 def _chosen(mains: tuple[Main, ...], numbers: Sequence[int]) -> tuple[Main, ...]:
     """Those that are asked for: by port or pid; all without any."""
     if not mains:
+        if os.geteuid() != 0:
+            raise Problem("cannot look at the processes of other users", hint="run it as root")
         raise Problem(
             "cannot find an engine that was started by hand: none runs here", hint="dsv4ctl status, or dsv4ctl who"
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from dsv4ctl import procs, threads
+from dsv4ctl import procs, there, threads
 from dsv4ctl.model import Identity, Process
 from dsv4ctl.procstat import parse_stat
 
@@ -219,13 +219,13 @@ def _prefix(site: str) -> str:
 
 @cache
 def _has_engine(site: str) -> bool:
-    return (Path(site) / "sglang").is_dir()
+    return there.is_folder(Path(site) / "sglang")
 
 
 @cache
 def _is_of_its_own(prefix: str) -> bool:
     """Whether an environment is a venv's or conda's, and not the Python that everything on the host runs with."""
-    return (Path(prefix) / "pyvenv.cfg").is_file() or (Path(prefix) / "conda-meta").is_dir()
+    return there.is_file(Path(prefix) / "pyvenv.cfg") or there.is_folder(Path(prefix) / "conda-meta")
 
 
 def _by_executable(pid: int) -> str:

@@ -209,7 +209,8 @@ def _adopted_row(one: Adopted) -> Row:
         gpus=(),
         gpu_used_bytes=None,
         restarts=0,
-        words=f"started by hand, {len(one.pids)} processes; nobody watches it or starts it again (try: dsv4ctl deploy)",
+        words=f"started by hand, {len(one.pids)} processes; nobody watches it or starts it again "
+        "(try: dsv4ctl deploy, with --config FILE where adopt --out wrote one)",
     )
 
 

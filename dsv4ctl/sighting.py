@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dsv4ctl import census, probe, procs, sockets
+from dsv4ctl import census, installed, probe, procs, sockets, there
 from dsv4ctl.byhand import asked
 from dsv4ctl.byhand.asked import Asked
 from dsv4ctl.byhand.main import Main
@@ -79,14 +79,15 @@ def _python(pid: int, launch: Launch, environment: Mapping[str, str]) -> str:
 def _model(text: str, pid: int, environment: Mapping[str, str]) -> str:
     """The folder that a model's path leads to: as it stands, from where it works, or in the cache of models."""
     folder = Path(census.working_folder(pid) or "/") / text if text else None
-    if folder is not None and folder.is_dir():
+    if folder is not None and there.is_folder(folder):
         return str(folder) if text.startswith("/") else str(folder.resolve())
     name = f"models--{text.replace('/', '--')}"
-    for hub in checkpoints.hubs(environment, Path("/")) if text else ():
-        if found := sorted((hub / name / "snapshots").glob("*/config.json")):
-            named = hub / name / "refs/main"
-            main = found[-1].parent.with_name(named.read_text().strip()) if named.is_file() else found[-1].parent
-            return str(main if main.is_dir() else found[-1].parent)
+    hubs = checkpoints.hubs(environment, Path("/")) if text else ()
+    for snapshots in (hub / name / "snapshots" for hub in hubs):
+        if there.is_folder(snapshots) and (found := sorted(snapshots.glob("*/config.json"))):
+            named = (installed.text_of(snapshots.with_name("refs") / "main") or "").strip()
+            main = snapshots / named
+            return str(main if named and there.is_folder(main) else found[-1].parent)
     return ""
 
 

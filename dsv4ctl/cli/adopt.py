@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import reason_option, root_option, wait_option
+from dsv4ctl.cli.options import elsewhere, reason_option, root_option, wait_option
 from dsv4ctl.problems import Problem
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def _write(host: "Host", path: Path, found: "Adoption", *, with_key: bool) -> No
         adoption.write_key(host, found.draft)
         click.echo(f"wrote {found.draft.key_file} with the API key, readable for root alone", err=True)
     store.write_atomic(path, found.draft.text, mode=0o644)
-    click.echo(f"wrote {path}; look at it with `dsv4ctl config show`, then `dsv4ctl plan`", err=True)
+    at = elsewhere(path, host.paths.config)
+    click.echo(f"wrote {path}; look at it with `dsv4ctl config show{at}`, then `dsv4ctl plan{at}`", err=True)
     if found.draft.api_key and not with_key:
         click.echo(
             f"the config names {found.draft.key_file}, which is to hold the API key: `install -m 600 /dev/stdin "

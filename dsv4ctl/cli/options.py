@@ -1,6 +1,7 @@
 """The options that commands share: those that override the config, where it is, and the root. Decides nothing."""
 
 import functools
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +195,11 @@ def _overrides(command: Function) -> Function:
     for key, (metavar, words) in reversed(TEXTS.items()):
         command = click.option(option_of(key), _parameter(key), metavar=metavar, help=words)(command)
     return command
+
+
+def elsewhere(path: Path, usual: Path) -> str:
+    """What a hint adds for a config that is not where commands look for one by themselves: ` --config FILE`, or ''."""
+    return "" if path == usual else f" --config {shlex.quote(str(path))}"
 
 
 def numbers(text: str) -> tuple[int, ...]:

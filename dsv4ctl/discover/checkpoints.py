@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from dsv4ctl import there
 from dsv4ctl.found import CheckpointFound
 
 MODEL_FOLDERS = ("models", "data", "mnt", "srv", "opt/models")
@@ -27,9 +28,9 @@ def checkpoint(folder: Path, sign: str, *, serving: bool = False) -> CheckpointF
     if not str(folder).isprintable():
         return None
     weights = _weights(folder)
-    there = [file.stat().st_size for file in weights if file.is_file()]
-    missing = len(weights) - len(there) or int(not weights)
-    return CheckpointFound(path=str(folder), signs=(sign,), weights_bytes=sum(there), missing=missing, serving=serving)
+    sizes = [file.stat().st_size for file in weights if there.is_file(file)]
+    missing = len(weights) - len(sizes) or int(not weights)
+    return CheckpointFound(path=str(folder), signs=(sign,), weights_bytes=sum(sizes), missing=missing, serving=serving)
 
 
 def _weights(folder: Path) -> list[Path]:

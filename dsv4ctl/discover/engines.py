@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from dsv4ctl import there
 from dsv4ctl.found import EngineFound
 
 COMMON_PLACES = (
@@ -29,7 +30,7 @@ def engines(candidates: Iterable[Path], sign: str, *, serving: bool = False) -> 
 def _plain(python: Path) -> Path:
     """bin/python where it is the same as this bin/python3 or bin/python3.11, so that one environment is found once."""
     plain = python.with_name("python")
-    return plain if plain.exists() and plain.resolve() == python.resolve() else python
+    return plain if there.is_file(plain) and plain.resolve() == python.resolve() else python
 
 
 def installed_version(python: Path) -> str:
@@ -37,7 +38,7 @@ def installed_version(python: Path) -> str:
 
     An interpreter in a virtual environment is a link, and the link's own place counts.
     """
-    if not (python.is_file() and python.stat().st_mode & 0o111):
+    if not (there.is_file(python) and python.stat().st_mode & 0o111):
         return ""
     prefix = python.parent.parent
     folders = chain(prefix.glob("lib*/python3*/*-packages"), prefix.glob("local/lib/python3*/*-packages"))

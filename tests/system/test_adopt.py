@@ -50,6 +50,7 @@ def test_a_tp4_server_by_hand_is_written_down_moved_and_later_ended_through_its_
 
     assert (shown.status, done.status) == (Status.OK, Status.OK), (shown, done)
     said = shown.stdout + shown.stderr + done.stdout + done.stderr
+    assert "`dsv4ctl plan --config /etc/dsv4ctl/adopted.toml`" in done.stderr
     assert SECRET not in said
     assert "hf_secret" not in said
     assert engines(machine) == before
