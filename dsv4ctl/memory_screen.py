@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from dsv4ctl import modes
-from dsv4ctl.memory import asked, explain, remedy, verdict
+from dsv4ctl.memory import asked, explain, recommend, remedy, verdict
 from dsv4ctl.memory.answers import Answer
 from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.compare import Row
@@ -34,7 +34,8 @@ def answer(found: Answer, *, explain: bool) -> str:
     faults = tuple(f"refused   {fault}" for fault in found.faults)
     if isinstance(found.found, Unplanned) or found.advice is None:
         return "\n".join((unplanned(found.found) if isinstance(found.found, Unplanned) else "", *faults))
-    parts = ["\n".join((plan(found.found, found.shape.gpus), *faults)), advice(found.advice)]
+    parts = ["\n".join((plan(found.found, found.shape.gpus), *faults))]
+    parts += [advice(found.recommended)] if found.recommended else []
     parts += [comparison(found.rows)] if found.rows else []
     parts += [explained(found.found.budget, found.advice)] if explain else []
     return "\n\n".join(parts)
@@ -60,7 +61,8 @@ def advice(found: Advice) -> str:
     head = f"recommended for {count_text(ask.context_tokens)} on {ask.tp} x {ask.gpu.name} ({ask.role}):"
     lines = (f"  {f'{one.option} {one.value}'.ljust(32)} {one.why}" for one in found.choices)
     tokens = f"  {found.budget.tokens:,} tokens a rank, {_requests(found.budget)}"
-    return "\n".join((head, *lines, tokens))
+    config = (f"  {line}" for line in recommend.config_lines(found))
+    return "\n".join((head, *lines, tokens, "in the config:", *config))
 
 
 def comparison(rows: Sequence[Row]) -> str:
@@ -140,14 +142,18 @@ def answer_values(found: Answer) -> dict[str, object]:
         **values(found.found),
         "gpus": found.shape.gpus,
         "faults": found.faults,
-        "recommended": advice_values(found.advice) if found.advice else None,
+        "recommended": advice_values(found.recommended) if found.recommended else None,
         "compared": [row_values(row, found.rows[0]) for row in found.rows],
     }
 
 
 def advice_values(found: Advice) -> dict[str, object]:
     """Recommended flags for JSON."""
-    return {"choices": [asdict(one) for one in found.choices], "budget": budget_values(found.budget)}
+    return {
+        "choices": [asdict(one) for one in found.choices],
+        "config": "".join(f"{line}\n" for line in recommend.config_lines(found)),
+        "budget": budget_values(found.budget),
+    }
 
 
 def row_values(row: Row, first: Row) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsv4ctl.cli.options import Asked, spec_options
+from dsv4ctl.problems import Status
 
 if TYPE_CHECKING:
     from dsv4ctl.memory.answers import Answer, Question
@@ -31,7 +32,7 @@ def command(asked: Asked, compare: str | None, explain: bool, as_json: bool, **o
 
     Plans what is configured on the GPUs of this host, or any other with --gpu, --tp and --checkpoint; --context-length
     takes several, such as 128k,512k. Nothing is started. Every figure is exact (the engine's own arithmetic), measured
-    (an earlier start on this host) or an estimate with its range.
+    (an earlier start on this host) or an estimate with its range. Exit status 2: something asked for does not fit.
     """
     from dsv4ctl import foresight, memory_screen
 
@@ -40,12 +41,16 @@ def command(asked: Asked, compare: str | None, explain: bool, as_json: bool, **o
     found, notes = foresight.answer(asked.host(), asked.spec(), question)
     if as_json:
         click.echo(json.dumps({"notes": notes, "plans": [memory_screen.answer_values(one) for one in found]}))
-        return 0
+        return _status(found)
     for note in notes:
         click.echo(f"note: {note}", err=True)
     for one in found:
         _show(one, explain=explain)
-    return 0
+    return _status(found)
+
+
+def _status(found: "tuple[Answer, ...]") -> int:
+    return Status.OK if all(one.fits for one in found) else Status.USAGE
 
 
 def _show(answer: "Answer", *, explain: bool) -> None:

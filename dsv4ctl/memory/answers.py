@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from dsv4ctl.memory import compare, foresee, recommend
+from dsv4ctl.memory import compare, foresee, recommend, verdict
 from dsv4ctl.memory.asked import Ask, Speculation
 from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.compare import Row
@@ -10,6 +10,7 @@ from dsv4ctl.memory.foresee import Foreseen
 from dsv4ctl.memory.marks import Mark
 from dsv4ctl.memory.recommend import Advice
 from dsv4ctl.memory.spec import Unplanned
+from dsv4ctl.memory.verdict import Answer as Verdict
 from dsv4ctl.model import RoleShape
 
 
@@ -40,6 +41,17 @@ class Answer:
     def budget(self) -> Budget | None:
         """The planned budget; None where none could be made."""
         return self.found.budget if isinstance(self.found, Foreseen) else None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan may be served as it is; what cannot be planned is nothing that does not fit."""
+        return not isinstance(self.found, Foreseen) or self.found.verdict.answer is not Verdict.DOES_NOT_FIT
+
+    @property
+    def recommended(self) -> Advice | None:
+        """The advice; None where no flags at all make this context fit."""
+        impossible = self.advice and verdict.of(self.advice.budget).answer is Verdict.DOES_NOT_FIT
+        return None if impossible else self.advice
 
 
 def of(shape: RoleShape, asked_for: Ask | Unplanned, question: Question, earlier: Mark | None = None) -> Answer:

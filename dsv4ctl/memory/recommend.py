@@ -79,6 +79,17 @@ def _least_slack_bytes(made: Budget) -> int:
     return LEAST_SLACK_BYTES if total_bytes > LARGE_GPU_BYTES else round(total_bytes * LEAST_SLACK_SHARE)
 
 
+def config_lines(found: Advice) -> tuple[str, ...]:
+    """The recommended flags as lines for the config.
+
+    The fraction is left to the planner, which chooses the same with these flags, for each role of a mode its own.
+    """
+    lines = ["[memory]", f"context_length = {found.budget.ask.context_tokens}"]
+    for key, value in ((one.key.removeprefix("memory."), one.value) for one in found.choices if one.key):
+        lines.append(f'{key} = "auto"   # {value}' if key == "mem_fraction_static" else f"{key} = {value}")
+    return tuple(lines)
+
+
 def advise(ask: Ask) -> Advice:
     """Recommend every flag for the asked context; requests that are to run at once stay as they are asked for."""
     running = ask.running_requests or max(_running(ask), ask.requests)

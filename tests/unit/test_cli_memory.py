@@ -26,6 +26,12 @@ def ran(folder: Path, *words: str, config: str = FILE) -> Result:
     return CliRunner().invoke(root, ["memory", "--root", str(folder), *words])
 
 
+def status(folder: Path, *words: str) -> object:
+    ran(folder)
+    argv = ["memory", "--root", str(folder), *words]
+    return CliRunner().invoke(root, argv, standalone_mode=False).return_value
+
+
 def plans(folder: Path, *words: str) -> list[dict[str, Any]]:
     done = ran(folder, "--json", *words)
     assert done.exit_code == 0, done.output
@@ -63,6 +69,34 @@ def test_speculation_and_more_requests_at_once_are_asked_for(tmp_path: Path) -> 
 
     assert any(figure["name"] == "draft weights" for figure in one["figures"])
     assert one["requests_at_once"] >= 3
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_what_does_not_fit_ends_with_status_2_whether_people_or_programs_read_it(
+    tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    assert status(tmp_path, "--gpu", "h200", *how) == 0
+    assert status(tmp_path, "--gpu", "h200", "--tp", "1", *how) == 2
+
+
+def test_nothing_is_recommended_for_the_impossible(tmp_path: Path) -> None:
+    impossible = ran(tmp_path, "--gpu", "h200", "--tp", "1", "--json")
+    badly_set = ran(tmp_path, "--gpu", "h200", "--mem-fraction-static", "0.2", "--json")
+
+    assert json.loads(impossible.stdout)["plans"][0]["recommended"] is None
+    assert json.loads(badly_set.stdout)["plans"][0]["verdict"]["answer"] == "does not fit"
+    assert json.loads(badly_set.stdout)["plans"][0]["recommended"] is not None
+    assert "recommended" not in ran(tmp_path, "--gpu", "h200", "--tp", "1").stdout
+
+
+def test_the_recommended_lines_of_the_config_give_what_was_recommended(tmp_path: Path) -> None:
+    (asked,) = plans(tmp_path, "--gpu", "rtx-pro-6000")
+    config = asked["recommended"]["config"]
+
+    (again,) = json.loads(ran(tmp_path, "--gpu", "rtx-pro-6000", "--json", config=config).stdout)["plans"]
+
+    assert (again["context_tokens"], again["flags"]) == (524_288, asked["recommended"]["budget"]["flags"])
+    assert all(f"  {line}\n" in ran(tmp_path, "--gpu", "rtx-pro-6000").stdout for line in config.splitlines())
 
 
 def test_what_is_assumed_is_said_beside_the_plan(tmp_path: Path) -> None:
