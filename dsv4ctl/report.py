@@ -68,6 +68,7 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
         *_held(host, pause, instances),
         *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
         *faults,
+        *rlimits.inherited({i.unit: _limits(units[i.unit]) for i in instances}),
         *(_by_hand() if there and not units else ()),
     )
     ours = tuple(_with_gpus(row, i, view) for row, i in zip(rows, instances, strict=True))
@@ -75,6 +76,10 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
     chosen = {one.unit for one in (installed.chosen(host, roles) if roles else instances)}
     shown = (*(row for row in degraded(ours, instances) if row.unit in chosen), *(() if roles else (*bare, *others)))
     return Status(rows=shown, notes=notes, well=not faults and all(row.well for row in shown), pause=pause)
+
+
+def _limits(unit: Unit) -> tuple[rlimits.Short, ...]:
+    return rlimits.short(installed.settings(unit), procs.cgroup_pids(unit.cgroup))
 
 
 def _by_hand() -> Iterable[str]:
@@ -247,8 +252,8 @@ def _remarks(unit: Unit) -> Iterable[str]:
     if unit.main_pid and procs.is_stopped(unit.main_pid):
         yield f"the supervisor of {unit.name} is stopped and watches nothing: kill -CONT {unit.main_pid}"
     yield from installed.objections(unit)
+    yield from rlimits.lowered(unit.name, _limits(unit))
     pids = procs.cgroup_pids(unit.cgroup)
-    yield from rlimits.short(unit.name, installed.settings(unit), pids)
     for process in filter(None, map(procs.read, filter(procs.is_dumping_core, pids))):
         yield (
             f"pid {process.pid} ({process.comm}) of {unit.name} has crashed and writes its core file; nothing goes on "

@@ -25,6 +25,8 @@ from pathlib import Path
 from dsv4ctl.rehearsal import environment
 environment.install(Path("{ENGINE}"), base_python=sys.executable)
 environment.make_model(Path("{MODEL}"))
+# Where a stand-in engine looks for how it is to behave.
+Path("/run/standin").mkdir(exist_ok=True)
 """
 
 

@@ -20,7 +20,7 @@ if [ -n "$units$targets" ]; then
   systemctl stop $units $targets
 fi
 rm -rf /etc/systemd/system/* /etc/systemd/system.control /run/systemd/transient/*
-rm -rf /etc/dsv4ctl /var/lib/dsv4ctl /var/cache/dsv4ctl /run/dsv4ctl /run/standin /dev/standin-gpus/*/*
+rm -rf /etc/dsv4ctl /var/lib/dsv4ctl /var/cache/dsv4ctl /run/dsv4ctl /run/standin/* /dev/standin-gpus/*/*
 systemctl daemon-reload
 systemctl reset-failed
 journalctl --quiet --lines=1 --show-cursor | sed -n 's/^-- cursor: //p' >/run/journal-before

@@ -223,6 +223,10 @@ def test_there_are_eight_gpus_on_two_nodes_and_memory_counts_while_its_process_l
     assert {gpu["total_bytes"] for gpu in ended} == {96 * 2**30}
 
 
+def test_a_stand_in_engine_can_be_told_how_to_behave_by_a_plain_echo(machine: Machine) -> None:
+    machine.run(("sh", "-c", "echo '{}' >/run/standin/39999.json && rm /run/standin/39999.json"), timeout_s=5)
+
+
 def test_the_products_own_rooms_read_the_stand_in_gpus(machine: Machine) -> None:
     script = "from dsv4ctl import gpus, topology\nfor gpu in gpus.read().gpus: print(gpu.index, gpu.numa_node)\n"
     cpus = "print([len(topology.cpus_of_node(node)) > 0 for node in (0, 1, 2)])"
