@@ -16,7 +16,7 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import Identity, Instance
 from dsv4ctl.names import SLICE, adopted_scope
-from dsv4ctl.problems import CannotRun, LeftOver, Problem
+from dsv4ctl.problems import CannotRun, LeftOver, Problem, WrongOption
 from dsv4ctl.sighting import sight
 from dsv4ctl.store import Claim
 from dsv4ctl.telling import Tell, Waits
@@ -90,13 +90,14 @@ def _chosen(mains: tuple[Main, ...], numbers: Sequence[int]) -> tuple[Main, ...]
     if not mains:
         if os.geteuid() != 0:
             raise Problem("cannot look at the processes of other users", hint="run it as root")
-        raise Problem(
-            "cannot find an engine that was started by hand: none runs here", hint="dsv4ctl status, or dsv4ctl who"
-        )
+        why = "cannot find an engine that was started by hand: none runs here"
+        raise (WrongOption if numbers else Problem)(why, hint="dsv4ctl status, or dsv4ctl who")
     known = {number for main in mains for number in (main.port, main.process.pid)}
     if missing := sorted(set(numbers) - known):
         there = ", ".join(f"a {main.role} on port {main.port} (pid {main.process.pid})" for main in mains)
-        raise Problem(f"cannot find an engine at {', '.join(map(str, missing))}: there is {there}", hint="dsv4ctl who")
+        raise WrongOption(
+            f"cannot find an engine at {', '.join(map(str, missing))}: there is {there}", hint="dsv4ctl who"
+        )
     return tuple(m for m in mains if not numbers or not {m.port, m.process.pid}.isdisjoint(numbers))
 
 

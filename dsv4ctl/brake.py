@@ -97,6 +97,15 @@ def parkings(tallies: Mapping[str, Tally]) -> Iterator[tuple[str, Failure]]:
     return ((name, tally.parked) for name, tally in sorted(tallies.items()) if tally.parked is not None)
 
 
+def way_past(typed: str) -> str:
+    """The command that a pause refused, made to end the pause. `typed`: as a shell would read it; a plan alone changes
+    nothing, so that it is its deploy that ends one."""
+    _, verb, *options = (*typed.split(" ", 2), "", "")[:3] if " " in typed else ("", "", "")
+    if verb not in ("deploy", "rollback"):
+        return "dsv4ctl deploy --resume …"
+    return " ".join(("dsv4ctl", verb, "--resume", *options)).rstrip()
+
+
 def moment(at: float, now: float) -> str:
     """The local time of day, with its date when it is another day's."""
     then, today = (datetime.fromtimestamp(seconds, UTC).astimezone() for seconds in (at, now))

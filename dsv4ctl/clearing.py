@@ -12,7 +12,7 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import GpuView, HostView, Instance
 from dsv4ctl.names import INSTANCE_FOLDER, UNIT_FOLDER
-from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem
+from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem, WrongOption
 from dsv4ctl.steps import Step
 from dsv4ctl.store import Claim
 from dsv4ctl.telling import Tell, Waits
@@ -192,7 +192,7 @@ def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Inst
     _require_mode(host, aim.mode)
     known = {word for instance in installed for word in (str(instance.role), instance.name)}
     if missing := [role for role in aim.roles if role not in known]:
-        raise Problem(f"cannot tear down {', '.join(missing)}: no such role is installed", hint="dsv4ctl status")
+        raise WrongOption(f"cannot tear down {', '.join(missing)}: no such role is installed", hint="dsv4ctl status")
     chosen = tuple(i for i in installed if not aim.roles or i.role in aim.roles or i.name in aim.roles)
     if not aim.ports and not aim.gpus:
         return chosen
@@ -204,7 +204,7 @@ def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Inst
 def _require_mode(host: Host, mode: str) -> None:
     here = installed.release(host) if mode else None
     if here is not None and (deployed := here.generation.release.mode) != mode:
-        raise Problem(f"cannot tear down mode {mode}: mode {deployed} is deployed", hint="dsv4ctl status")
+        raise WrongOption(f"cannot tear down mode {mode}: mode {deployed} is deployed", hint="dsv4ctl status")
 
 
 def _narrowed(view: HostView, chosen: tuple[Instance, ...]) -> HostView:

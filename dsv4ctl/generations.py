@@ -104,6 +104,11 @@ class Kept:
         """Whether it served once."""
         return self.verdict is not None and self.verdict.proved_at is not None
 
+    @property
+    def failed(self) -> bool:
+        """Whether its last attempt failed."""
+        return self.verdict is not None and self.verdict.outcome is Outcome.FAILED
+
 
 def installed(kept: Iterable[Kept], instances: frozenset[str]) -> Kept | None:
     """The release that is installed, by the digests of the instances whose units are there: the youngest of several."""
@@ -111,16 +116,42 @@ def installed(kept: Iterable[Kept], instances: frozenset[str]) -> Kept | None:
     return max(found, key=lambda one: one.number, default=None)
 
 
-def number_of(release: Release, kept: Iterable[Kept], here: Kept | None) -> int | None:
+def number_of(release: Release, kept: Iterable[Kept], here: Kept | None, *, goes_back: bool = False) -> int | None:
     """The number that a deploy of `release` goes under because nothing changes; None: it gets a new one.
 
     1. it is what is installed
     2. it is the last one: an attempt that was cut short or failed is made again under its number
+    3. but a rollback (`goes_back`) to one that failed is a new attempt: the failure stays with the old number
     """
-    if here is not None and here.digest == release.digest:
-        return here.number
     last = max(kept, key=lambda one: one.number, default=None)
-    return last.number if last is not None and last.digest == release.digest else None
+    same = next((one for one in (here, last) if one is not None and one.digest == release.digest), None)
+    return None if same is None or (goes_back and same.failed) else same.number
+
+
+def why_new(release: Release, kept: Iterable[Kept], here: Kept | None, *, anything: bool) -> str:
+    """Why `release` is kept under a number of its own. `anything`: whether anything of ours is installed at all."""
+    same = max((one.number for one in kept if one.digest == release.digest), default=None)
+    if here is not None and here.digest == release.digest:
+        return f"release {here.number} is the same and failed, which stays under its number"
+    if here is not None:
+        return f"what is installed is release {here.number}"
+    if not any(True for _ in kept):
+        return "it is the first"
+    return f"{unmarked(anything=anything)}{f'; release {same} was the same' if same else ''}"
+
+
+def unmarked(*, anything: bool) -> str:
+    """Why none of the kept releases is the installed one."""
+    cut = "what is installed is none of the kept releases: a change was cut short, or files were changed or removed"
+    return cut if anything else "nothing is installed"
+
+
+def failed_before(kept: Kept) -> tuple[str, ...]:
+    """What to say before a release is deployed again that failed when it was tried last."""
+    if kept.verdict is None or not kept.failed:
+        return ()
+    why = next(iter(kept.verdict.words.splitlines()), "")
+    return (f"release {kept.number} failed when it was tried last{f': {why}' if why else ''}",)
 
 
 def returns_to(failed: Generation, kept: Iterable[Kept]) -> Kept | None:

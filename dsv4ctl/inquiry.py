@@ -11,7 +11,7 @@ from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame.gpus import Proofs
 from dsv4ctl.free import Found
 from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Process
-from dsv4ctl.problems import ForeignHolder, Problem
+from dsv4ctl.problems import ForeignHolder, WrongOption
 
 # How often a look is repeated that the host changed under.
 LOOKS = 20
@@ -42,8 +42,8 @@ def look(wanted: Wanted, view: GpuView | None = None) -> Found:
     """Look at the host and judge. `view`: the GPUs as they were read just now, else they are read when wanted.
 
     A holder that ended while it was looked at may have handed on what it holds, so then it is looked again.
-    Raises Problem for an --evict that names nobody, ForeignHolder for one that names whom nobody may end, and what the
-    rim raises.
+    Raises WrongOption for an --evict that names nobody, ForeignHolder for one that names whom nobody may end, and what
+    the rim raises.
     """
     seen = view if view is not None else _read(wanted)
     for number in range(LOOKS):
@@ -157,7 +157,7 @@ def _may_be_an_engine(process: Process) -> bool:
 
 def _named(pid: int, processes: Mapping[int, Process]) -> Identity:
     if pid not in processes:
-        raise Problem(f"cannot evict pid {pid}: there is no such process", hint="dsv4ctl who")
+        raise WrongOption(f"cannot evict pid {pid}: there is no such process", hint="dsv4ctl who")
     return processes[pid].identity
 
 

@@ -12,7 +12,7 @@ from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Role, RunState, Unit
 from dsv4ctl.names import ADOPTED_SCOPES, INSTANCE_FOLDER, MARKER, SERVICES, SLICE, TARGET, UNIT_FOLDER, instance_of
-from dsv4ctl.problems import NotReady, Problem
+from dsv4ctl.problems import NotReady, Problem, WrongOption
 from dsv4ctl.unitfile import Settings
 
 _INSTANCE_FILE = re.compile(re.escape(INSTANCE_FOLDER) + r"/[\w.-]+\.json")
@@ -41,15 +41,15 @@ def former(host: Host, running: Mapping[str, str]) -> tuple[Instance, ...]:
 def chosen(host: Host, roles: Iterable[str]) -> tuple[Instance, ...]:
     """The installed instances of some roles, or of all where none is named; an instance's own name is a role as well.
 
-    Raises Problem where nothing is installed, or a role is not; NotReady where there is something of which nothing is
-    written down.
+    Raises Problem where nothing is installed, WrongOption where a role is not; NotReady where there is something of
+    which nothing is written down.
     """
     here, wanted = instances(host), tuple(role.removeprefix("dsv4-").removesuffix(".service") for role in roles)
     if not here:
         raise _nothing(host)
     known = tuple(dict.fromkeys(word for one in here for word in (str(one.role), one.name)))
     if missing := [role for role in wanted if role not in known]:
-        raise Problem(
+        raise WrongOption(
             f"cannot find {', '.join(missing)}: installed are {', '.join(known)}", hint="dsv4ctl status   shows them"
         )
     return tuple(one for one in here if not wanted or one.role in wanted or one.name in wanted)
@@ -129,19 +129,18 @@ def run_state(host: Host, name: str) -> RunState | None:
         return None
 
 
-def objections(unit: Unit, text: str | None = None) -> tuple[str, ...]:
-    """What our lint says of a unit with its drop-ins, which `systemd-analyze verify` lets pass. `text`: the unit's own
-    text when it is about to be written; else what systemd has loaded is read."""
-    texts = (*([text] if text is not None else []), *_loaded(unit, besides=text is not None))
+def objections(unit: Unit) -> tuple[str, ...]:
+    """What our lint says of a unit as systemd has loaded it, which `systemd-analyze verify` lets pass."""
+    texts = _loaded(unit)
     return tuple(f"{unit.name}: {found}" for found in (unitfile.lint(*texts) if texts else ()))
 
 
 def settings(unit: Unit) -> Settings:
     """What a unit as systemd has loaded it asks for, its drop-ins included."""
-    return unitfile.parse(_loaded(unit, besides=False))
+    return unitfile.parse(_loaded(unit))
 
 
-def _loaded(unit: Unit, *, besides: bool) -> tuple[str, ...]:
-    """The texts of a unit's files that can be read, in systemd's order; `besides`: without the unit's own."""
-    paths = [Path(path) for path in ("" if besides else unit.fragment, *unit.drop_ins) if path]
+def _loaded(unit: Unit) -> tuple[str, ...]:
+    """The texts of a unit's files that can be read, in systemd's order."""
+    paths = [Path(path) for path in (unit.fragment, *unit.drop_ins) if path]
     return tuple(text for path in paths if (text := text_of(path)) is not None)

@@ -57,7 +57,8 @@ def _made(host: Host, made: Plan, terms: Terms, tell: Tell) -> tuple[Plan, Probi
         tell(Warns(warning))
     planning.refuse(made.against())
     for build in made.builds:
-        host.store.engines.cache(observe.engine_key(build), build)
+        if why := host.store.engines.cache(observe.engine_key(build), build):
+            tell(Warns(f"{why}; the engine is asked for its options again the next time"))
     return made, guarded.attempt(host, made, terms, tell)
 
 

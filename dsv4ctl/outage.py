@@ -3,15 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dsv4ctl.model import HostView, Instance, Release, Role
+from dsv4ctl import cgroups
+from dsv4ctl.free import EndTree
+from dsv4ctl.model import Holder, HostView, Instance, Release, Role
 from dsv4ctl.starts import PastStart, expected_s
 from dsv4ctl.steps import Start, StartTogether, Step, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """`since`: the unit whose stop it begins with, '' when nothing answers there now; `until`: the unit whose proof
-    ends it. `seconds`: without the drain; None when nobody can tell, because `unknown` was never started here."""
+    """`since`: the unit whose stop it begins with, or who is ended for it, '' when nothing answers there now; `until`:
+    the unit whose proof ends it. `seconds`: without the drain; None when nobody can tell, because `unknown` was never
+    started here."""
 
     port: int
     since: str
@@ -22,8 +25,13 @@ class Outage:
     @property
     def words(self) -> str:
         """In a line."""
-        began = f"from the stop of {self.since} to the proof of {self.until}" if self.since else ""
+        began = f"from the {self._how} of {self.since} to the proof of {self.until}" if self.since else ""
         return f"port {self.port} does not answer {began or f'before the proof of {self.until}'}, {self._long}"
+
+    @property
+    def _how(self) -> str:
+        # Only a unit of ours is stopped, with its drain; whoever is no service is ended.
+        return "stop" if self.since.endswith(".service") else "end"
 
     @property
     def _long(self) -> str:
@@ -31,7 +39,7 @@ class Outage:
             return f"for how long is not known: {self.unknown} was never started here"
         minutes = round(self.seconds / 60)
         about = f"about {minutes} min" if minutes > 1 else f"about {max(1, round(self.seconds))} s"
-        return f"{about} after the drain" if self.since else about
+        return f"{about} after {'the drain' if self._how == 'stop' else 'that'}" if self.since else about
 
 
 def of(
@@ -42,8 +50,10 @@ def of(
     if not groups:
         return None
     port = _front(release).port
-    answers = {holder.unit for holder in view.ports[port].holders} if port in view.ports else frozenset[str]()
+    holders = view.ports[port].holders if port in view.ports else ()
+    answers = {holder.unit for holder in holders}
     stops = [step.unit for step in steps if isinstance(step, Stop) and step.unit in answers]
+    stops += _ended(holders, steps)
     # A router that has lost a half of its pair still answers, and says 503.
     half = any(one.role in (Role.PREFILL, Role.DECODE) for group in groups for one in group)
     if answers and not stops and not half:
@@ -57,6 +67,14 @@ def of(
         seconds=None if unknown else sum(max(seconds or 0.0 for _, seconds in group) for group in known),
         unknown=unknown,
     )
+
+
+def _ended(holders: Iterable[Holder], steps: Iterable[Step]) -> Iterator[str]:
+    """Who answers now and is no unit of ours, and is ended by the steps: an adopted engine by its scope, else a pid."""
+    gone = {member for step in steps if isinstance(step, EndTree) for member in step.tree.members}
+    for process in (one for holder in holders for one in holder.processes if one.identity in gone):
+        scope = cgroups.adopted(process.cgroup)
+        yield scope.unit if scope else f"pid {process.pid} ({process.comm})"
 
 
 def _groups(steps: Iterable[Step]) -> Iterator[tuple[Instance, ...]]:

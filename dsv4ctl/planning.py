@@ -11,6 +11,7 @@ from dsv4ctl import (
     brake,
     config,
     drift,
+    dropins,
     foresight,
     generations,
     inquiry,
@@ -31,7 +32,6 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, Release
-from dsv4ctl.names import UNIT_FOLDER
 from dsv4ctl.outage import Outage
 from dsv4ctl.problems import BadConfig, Busy, GpuProblem, Moved, Problem
 from dsv4ctl.savedplan import Ground, SavedPlan
@@ -106,7 +106,7 @@ def again(host: Host, kept: Kept, terms: Terms) -> Plan:
     return replace(
         made,
         refusals=(*_gone_gpus(before, machine.gpus), *made.refusals),
-        warnings=(*_other_engine(before, machine.engine), *made.warnings),
+        warnings=(*generations.failed_before(kept), *_other_engine(before, machine.engine), *made.warnings),
     )
 
 
@@ -131,7 +131,7 @@ def refuse(refusals: tuple[Problem, ...]) -> None:
 def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, terms: Terms) -> Plan:
     kept = host.store.releases.all()
     here = installed.release(host, kept)
-    known = generations.number_of(want.release, kept, here)
+    known = generations.number_of(want.release, kept, here, goes_back=want.restores is not None)
     want = replace(want, number=known or host.store.releases.next())
     view = observe.host(host, want.release)
     starting = plan.to_start(want.release, view)
@@ -145,11 +145,12 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
         builds=tuple(build for build in (machine.engine, machine.router) if build),
         view=view,
         ground=ground,
-        steps=steps if known else (Keep(generation=want, reason=_why_keep(here)), *steps),
+        steps=steps if known else (Keep(generation=want, reason=_why_keep(host, want, kept, here)), *steps),
         refusals=(
             *(_elsewhere(terms.saved, ground) if terms.saved else ()),
-            *(() if terms.resume else _paused(host, view)),
+            *(() if terms.resume else _paused(host, view, want)),
             *(preflight.refusals(want.spec, machine) if starting else ()),
+            *dropins.refusals(host, want.release, starting),
             *plan.refusals(want.release, view, found),
         ),
         warnings=(
@@ -158,7 +159,7 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
             *(_idle(terms.evict) if not starting else ()),
             *want.release.notes,
             *drift.here(host, view, here),
-            *_objections(want.release, view),
+            *dropins.told(host, want.release, view),
             *preflight.misses(want.release.instances),
             *memory.warnings(),
         ),
@@ -182,12 +183,13 @@ def _past(host: Host, want: Release) -> dict[str, tuple[PastStart, ...]]:
     return found
 
 
-def _paused(host: Host, view: HostView) -> Iterator[Busy]:
+def _paused(host: Host, view: HostView, want: Generation) -> Iterator[Busy]:
     """Somebody works on this host and has said so; what is started meanwhile would be in the way of both."""
     if view.pause is not None:
         words = brake.pause_words(view.pause, host.clock.wall())
-        hint = "dsv4ctl deploy --resume …   ends the pause and deploys; dsv4ctl resume   only ends it"
-        yield Busy(f"cannot deploy: this host is {words}", hint=hint)
+        what = "deploy" if want.restores is None else "roll back"
+        hint = f"{brake.way_past(want.command)}   ends the pause and goes on; dsv4ctl resume   only ends it"
+        yield Busy(f"cannot {what}: this host is {words}", hint=hint)
 
 
 def _generation(host: Host, spec: HostSpec, machine: Machine, want: Release, terms: Terms) -> Generation:
@@ -223,8 +225,8 @@ def _elsewhere(saved: SavedPlan, ground: Ground) -> Iterator[Moved]:
         )
 
 
-def _why_keep(here: Kept | None) -> str:
-    return f"what is installed is release {here.number}" if here else "it is the first, or none that is known"
+def _why_keep(host: Host, want: Generation, kept: tuple[Kept, ...], here: Kept | None) -> str:
+    return generations.why_new(want.release, kept, here, anything=bool(installed.instances(host)))
 
 
 def _gone_gpus(kept: Generation, gpus: GpuView) -> Iterator[Problem]:
@@ -246,14 +248,6 @@ def _other_engine(kept: Generation, engine: EngineBuild) -> Iterator[str]:
             f"release {kept.number} was deployed with sglang {kept.engine_version}; {engine.python} has "
             f"{engine.version} now{' (installed anew)' if engine.version == kept.engine_version else ''}"
         )
-
-
-def _objections(want: Release, view: HostView) -> Iterator[str]:
-    """What the operator's drop-ins make of the units, where systemd would say nothing."""
-    texts = {file.path: file.text for file in want.files}
-    for instance in want.instances:
-        if (unit := view.units.get(instance.unit)) and unit.drop_ins:
-            yield from installed.objections(unit, texts[f"{UNIT_FOLDER}/{unit.name}"])
 
 
 def _found(starting: tuple[Instance, ...], view: HostView, gpus: GpuView, evict: tuple[int, ...]) -> Found:

@@ -55,6 +55,12 @@ class BadConfig(Problem):
         self.messages = messages
 
 
+class WrongOption(Problem):
+    """What was typed cannot be meant: it names a file, a release, a role or a process that is not there."""
+
+    status = Status.USAGE
+
+
 class DoesNotFit(Problem):
     """What is configured cannot fit into the memory of its GPUs."""
 

@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dsv4ctl import secret
+from dsv4ctl import record, secret
+from dsv4ctl.problems import Problem, WrongOption
 from dsv4ctl.screen import unit_diff
 
 
@@ -54,6 +55,17 @@ def loaded(path: str, text: str) -> LoadedFile:
     """A file as it is fixed in a plan."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return LoadedFile(path=path, digest=digest, shown=secret.unit_shown(text))
+
+
+def parse(text: str, name: str) -> SavedPlan:
+    """The plan in the text of file `name`. Raises WrongOption for anything that `plan --out` does not write."""
+    try:
+        return record.load(text, SavedPlan)
+    except Problem as problem:
+        why = str(problem).partition(": ")[2]
+        raise WrongOption(
+            f"cannot deploy {name}: it is no plan, or not all of one ({why})", hint=f"dsv4ctl plan --out {name}"
+        ) from problem
 
 
 def moved(then: Ground, now: Ground) -> tuple[str, ...]:

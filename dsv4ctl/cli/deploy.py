@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from dsv4ctl.cli.options import Asked, spec_options, terms_options
+from dsv4ctl.problems import Problem, WrongOption
 
 if TYPE_CHECKING:
     from dsv4ctl.findings import Probing
@@ -51,13 +52,17 @@ def command(asked: Asked, dry_run: bool, plan_file: Path | None, as_json: bool, 
 
 
 def _saved(asked: Asked, file: Path) -> "SavedPlan":
-    """The plan in a file. Raises click's usage error when options are given that it brings itself."""
-    from dsv4ctl import record, store
-    from dsv4ctl.savedplan import SavedPlan
+    """The plan in a file. Raises click's usage error when options are given that it brings itself, WrongOption for a
+    file that holds none."""
+    from dsv4ctl import savedplan, store
 
     if asked.file or asked.flags:
         raise click.UsageError("--plan brings its own config and options; give none besides it")
-    return record.load(store.read(file), SavedPlan)
+    try:
+        text = store.read(file)
+    except Problem as problem:
+        raise WrongOption(str(problem), hint="dsv4ctl plan --out FILE   writes a plan") from problem
+    return savedplan.parse(text, str(file))
 
 
 def show(made: "Plan", proved: "Probing", *, as_json: bool) -> int:

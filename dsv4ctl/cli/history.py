@@ -36,7 +36,7 @@ def command(number: int | None, root: Path, audit: bool, as_json: bool) -> int:
 
 
 def _list(host: "Host", *, as_json: bool) -> None:
-    from dsv4ctl import installed, screen_history
+    from dsv4ctl import generations, installed, screen_history
 
     kept = host.store.releases.all()
     here = installed.release(host, kept)
@@ -49,6 +49,8 @@ def _list(host: "Host", *, as_json: bool) -> None:
         click.echo(screen_history.listed(kept, number))
     for number in lost:
         click.echo(f"note: release {number} cannot be read", err=True)
+    if kept and here is None:
+        click.echo(f"note: {generations.unmarked(anything=bool(installed.instances(host)))}", err=True)
 
 
 def _one(host: "Host", number: int, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ import click
 
 from dsv4ctl.cli.seconds import FOREVER, Seconds
 from dsv4ctl.generations import KEPT
-from dsv4ctl.problems import Problem
+from dsv4ctl.problems import Problem, WrongOption
 
 if TYPE_CHECKING:
     from dsv4ctl.config import Effective
@@ -97,7 +97,7 @@ class Asked:
             content = path.read_bytes()
         except FileNotFoundError:
             if self.file:
-                raise Problem(f"cannot read {path}: there is no such file", hint="dsv4ctl config example") from None
+                raise WrongOption(f"cannot read {path}: there is no such file", hint="dsv4ctl config example") from None
             return config.load(None, self.flags, path=str(path))
         except OSError as error:
             raise Problem(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None

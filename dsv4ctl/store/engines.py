@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dsv4ctl.model import EngineBuild
+from dsv4ctl.problems import Problem
 from dsv4ctl.store import files
 
 
@@ -25,10 +26,16 @@ class Engines:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # a cache: what cannot be read is asked for again
 
-    def cache(self, key: str, build: EngineBuild) -> None:
-        """Remember an engine build under `key`."""
+    def cache(self, key: str, build: EngineBuild) -> str:
+        """Remember an engine build under `key`, unless it is; '' or why it cannot be written, which stops nobody."""
+        if self.cached(key) == build:
+            return ""
         values = {**asdict(build), "options": sorted(build.options)}
-        files.write_atomic(self._file(key), json.dumps({"key": key, "build": values}, indent=1), mode=0o644)
+        try:
+            files.write_atomic(self._file(key), json.dumps({"key": key, "build": values}, indent=1), mode=0o644)
+        except Problem as problem:
+            return str(problem)
+        return ""
 
     def _file(self, key: str) -> Path:
         import hashlib  # noqa: PLC0415 -- loads OpenSSL, which a supervisor that only writes files need not carry

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dsv4ctl import record
 from dsv4ctl.generations import Evidence, Generation, Kept, Verdict
-from dsv4ctl.problems import Problem
+from dsv4ctl.problems import Problem, WrongOption
 from dsv4ctl.store import files
 
 
@@ -44,11 +44,12 @@ class Releases:
         return max((int(folder.name) for folder in self.folder.glob("[0-9]*")), default=0) + 1
 
     def read(self, number: int) -> Kept:
-        """A release that was kept. Raises Problem when it is not there, or no dsv4ctl like this one wrote it."""
+        """A release that was kept. Raises WrongOption when it is not there, Problem when no dsv4ctl like this
+        one wrote it."""
         file = self.of(number) / "release.json"
         if not file.exists():
             there = ", ".join(map(str, self.numbers())) or "none"
-            raise Problem(f"cannot find release {number} (there is: {there})", hint="dsv4ctl history")
+            raise WrongOption(f"cannot find release {number} (there is: {there})", hint="dsv4ctl history")
         try:
             return Kept(record.load(files.read(file), Generation), self._verdict(number))
         except Problem as problem:

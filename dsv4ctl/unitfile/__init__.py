@@ -2,7 +2,7 @@
 `systemd-analyze verify` lets pass. Pure."""
 
 from dsv4ctl.unitfile.escape import assignment, command, path, plain, prose, word
-from dsv4ctl.unitfile.lint import RUNNERS, SHELLS, START_MARGIN_S, STOP_MARGIN_S, cycles, lint
+from dsv4ctl.unitfile.lint import RUNNERS, SHELLS, START_MARGIN_S, STOP_MARGIN_S, cycles, lint, usurped
 from dsv4ctl.unitfile.parse import Entry, Settings, parse, seconds, words
 from dsv4ctl.unitfile.since import NEWEST, OLDEST, SINCE, only_known
 
@@ -26,6 +26,7 @@ __all__ = [
     "plain",
     "prose",
     "seconds",
+    "usurped",
     "word",
     "words",
 ]

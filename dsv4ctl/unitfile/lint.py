@@ -12,6 +12,8 @@ START_MARGIN_S = 120
 STOP_MARGIN_S = 90
 # Our own section. systemd skips sections whose names begin with X-.
 OURS = "X-Dsv4ctl"
+# The module that every unit of ours starts as its main process.
+SUPERVISOR = "dsv4ctl.supervise"
 
 # They start the real program as a child and do not pass on every signal, so that it outlives them.
 _ENVIRONMENTS = ("conda", "mamba", "micromamba", "uv", "uvx", "poetry", "pipenv", "pixi", "hatch", "rye")
@@ -36,18 +38,28 @@ def lint(unit: str, *drop_ins: str) -> tuple[str, ...]:
     """Objections to a service unit of ours with its drop-ins, in the order in which systemd reads them; () for none."""
     settings = parse((unit, *drop_ins))
     checks = (
+        _spares,
         _kill_mode,
         _start_limit,
+        _type,
         _notify,
         _start_needs,
         _stop_needs,
         _give_up,
+        _main,
         _program,
         _numa,
         _specifiers,
         _files,
     )
     return tuple(message for check in checks for message in check(settings))
+
+
+def usurped(unit: str, *drop_ins: str) -> tuple[str, ...]:
+    """Those of the objections with which no deploy can keep its promise: the main process is not our supervisor, it
+    is not heard, or a stop spares what it started."""
+    settings = parse((unit, *drop_ins))
+    return tuple(message for check in (_main, _type, _spares) for message in check(settings))
 
 
 def cycles(units: Mapping[str, str]) -> tuple[str, ...]:
@@ -63,11 +75,14 @@ def cycles(units: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _kill_mode(settings: Settings) -> Iterator[str]:
-    mode = settings.last("Service", "KillMode") or "control-group"
+def _spares(settings: Settings) -> Iterator[str]:
+    mode = settings.last("Service", "KillMode")
     if mode in ("process", "none"):
         yield f"KillMode={mode}: the engine's workers would survive a stop and hold GPUs and ports; use KillMode=mixed"
-    if mode == "control-group":
+
+
+def _kill_mode(settings: Settings) -> Iterator[str]:
+    if settings.last("Service", "KillMode") in ("", "control-group"):
         yield "KillMode=control-group: a stop would end the engine's workers before it has drained; use KillMode=mixed"
     if settings.last("Service", "SendSIGKILL") in ("no", "false", "off", "0"):
         yield "SendSIGKILL=no: what ignores SIGTERM would survive a stop; leave it out"
@@ -79,11 +94,16 @@ def _start_limit(settings: Settings) -> Iterator[str]:
             yield f"{key}= stands under [Service], where systemd ignores or half reads it; move it under [Unit]"
 
 
-def _notify(settings: Settings) -> Iterator[str]:
-    access = settings.last("Service", "NotifyAccess")
+def _type(settings: Settings) -> Iterator[str]:
     if settings.last("Service", "Type") != "notify":
         yield "Type= is not notify: systemd would call the unit started before the engine can serve"
-    elif access != "main":
+    elif settings.last("Service", "NotifyAccess") == "none":
+        yield "NotifyAccess=none: the main process, our supervisor, would not be heard; use NotifyAccess=main"
+
+
+def _notify(settings: Settings) -> Iterator[str]:
+    access = settings.last("Service", "NotifyAccess")
+    if settings.last("Service", "Type") == "notify" and access not in ("main", "none"):
         yield f"NotifyAccess={access}: the main process, our supervisor, is the one to be heard; use NotifyAccess=main"
 
 
@@ -115,6 +135,21 @@ def _give_up(settings: Settings) -> Iterator[str]:
             f"StartLimitIntervalSec={interval:g}: {burst} starts that use up their limits take "
             f"{int(burst) * (limits + max(delays)):g} s, so the counter never trips"
         )
+
+
+def _main(settings: Settings) -> Iterator[str]:
+    commands = settings.all("Service", "ExecStart")
+    if len(commands) != 1:
+        yield f"ExecStart= stands {len(commands)} times, and a unit of ours has one; write ExecStart= before your own"
+    for value in commands:
+        try:
+            found = words(value)
+        except ValueError:
+            continue  # _program says what is wrong with it
+        # A shell that execs it has it within a word.
+        if not any(SUPERVISOR in word for word in found[: found.index("--") if "--" in found else None]):
+            program = found[0].lstrip(":-@+!") if found else "nothing"
+            yield f"ExecStart= starts {program} and not our supervisor ({SUPERVISOR}), so that nothing is proved"
 
 
 def _program(settings: Settings) -> Iterator[str]:
@@ -165,7 +200,7 @@ def _at_least(settings: Settings, key: str, needs_s: float, what: str) -> Iterat
 def _commands(found: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The command of ExecStart= and, where the supervisor is it, the engine's command behind the first `--`."""
     yield (found[0].lstrip(":-@+!"), *found[1:]) if found else ()
-    if "dsv4ctl.supervise" in found and "--" in found:
+    if SUPERVISOR in found and "--" in found:
         yield found[found.index("--") + 1 :]
 
 

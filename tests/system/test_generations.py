@@ -240,7 +240,7 @@ def test_the_audit_trail_tells_who_did_what_and_what_came_of_it(machine: Machine
         ("deploy", "to begin with", 0),
         ("deploy", "try it", Status.REVERTED),
         ("teardown", "maintenance", 0),
-        ("rollback", "", Status.HOST),
+        ("rollback", "", Status.USAGE),
     ]
     assert {line["who"] for line in lines} == {"root"}
     assert lines[1]["says"].endswith(f"release 1 serves again on port {PORT}")

@@ -82,3 +82,21 @@ def test_a_port_that_is_only_bound_and_only_on_the_other_loopback_is_taken_for_d
     assert "has it bound, but does not listen" in refused.stderr
     assert f"LEFT  port {PORT}: " in left.stdout
     assert "has it bound, but does not listen" in left.stdout
+
+
+def test_a_drop_in_that_waits_for_the_first_deploy_and_starts_something_else_is_refused_until_it_is_reverted(
+    machine: Machine, behaviour: Behave
+) -> None:
+    behaviour(PORT, **QUICK)
+    edit = f"/etc/systemd/system/{UNIT}.d/override.conf"
+    machine.write(edit, "[Service]\nExecStart=\nExecStart=/bin/sleep 1000\n")
+
+    refused = deploy(machine, check=False)
+
+    assert refused.status == Status.HOST
+    assert f"cannot deploy {UNIT}: ExecStart= starts /bin/sleep and not our supervisor" in refused.stderr
+    assert f"  try: systemctl revert {UNIT} " in refused.stderr
+    assert not (machine.root / f"etc/systemd/system/{UNIT}").exists()
+
+    machine.run(("systemctl", "revert", UNIT), timeout_s=30)
+    assert deploy(machine).stdout.splitlines()[-1] == f"release 1 serves on port {PORT}"

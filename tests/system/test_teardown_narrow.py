@@ -26,7 +26,7 @@ def test_of_a_pair_only_the_role_and_only_the_gpus_go_that_are_asked_for(machine
     unknown = command(machine, "teardown", "--verify", "--role", "server")
     shown = command(machine, "teardown", "--gpus", "4-7", "--dry-run")
     values = json.loads(command(machine, "teardown", "--gpus", "4-7", "--dry-run", "--json").stdout)
-    assert (wrong.status, unknown.status, shown.status) == (Status.HOST, Status.HOST, Status.OK)
+    assert (wrong.status, unknown.status, shown.status) == (Status.USAGE, Status.USAGE, Status.OK)
     assert "cannot tear down mode single-tp4: mode pd is deployed" in wrong.stderr
     assert "cannot tear down server: no such role is installed" in unknown.stderr
     assert f"stop {DECODE}" in shown.stdout

@@ -139,3 +139,17 @@ def test_a_tally_comes_back_from_its_file_as_it_was(tally: Tally) -> None:
 def test_a_damaged_tally_is_a_problem(text: str) -> None:
     with pytest.raises(Problem, match="tally"):
         record.load(text, Tally)
+
+
+@pytest.mark.parametrize(
+    ("typed", "way"),
+    [
+        ("dsv4ctl rollback", "dsv4ctl rollback --resume"),
+        ("dsv4ctl rollback 2 --reason 'too slow'", "dsv4ctl rollback --resume 2 --reason 'too slow'"),
+        ("__main__.py deploy --mode pd", "dsv4ctl deploy --resume --mode pd"),
+        ("dsv4ctl plan --out /root/plan.json", "dsv4ctl deploy --resume …"),
+        ("pytest", "dsv4ctl deploy --resume …"),
+    ],
+)
+def test_the_way_past_a_pause_is_the_command_that_was_typed(typed: str, way: str) -> None:
+    assert brake.way_past(typed) == way

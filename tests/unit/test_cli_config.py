@@ -55,7 +55,7 @@ def test_a_bad_config_exits_with_usage_and_one_line_a_problem(
 
 def test_a_config_that_is_named_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.toml"
-    assert cli.run(["config", "show", "--config", str(missing)]) == Status.HOST
+    assert cli.run(["config", "show", "--config", str(missing)]) == Status.USAGE
     assert f"cannot read {missing}: there is no such file" in capsys.readouterr().err
 
 

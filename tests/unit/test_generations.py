@@ -123,6 +123,43 @@ def test_the_same_again_gets_no_new_number_wherever_it_stands() -> None:
     assert generations.number_of(release("a"), (), None) is None
 
 
+def test_a_rollback_to_a_release_that_failed_is_a_new_attempt_and_the_failure_stays_in_the_history() -> None:
+    all_of = (kept(1, "a", PROVED), kept(2, "b", FAILED))
+
+    assert generations.number_of(release("b"), all_of, all_of[0], goes_back=True) is None
+    assert generations.number_of(release("b"), all_of, all_of[1], goes_back=True) is None, (
+        "left for a look, --no-revert"
+    )
+    cut = (*all_of, kept(3, "b"))
+    assert generations.number_of(release("b"), cut, all_of[0], goes_back=True) == 3, "the rollback that was cut short"
+    assert generations.number_of(release("a"), all_of, all_of[0], goes_back=True) == 1
+
+
+def test_who_goes_back_to_a_release_that_failed_is_told_that_and_why() -> None:
+    failed = replace(FAILED, words="the engine died\nsee its journal")
+
+    assert generations.failed_before(kept(2, "b", failed)) == (
+        "release 2 failed when it was tried last: the engine died",
+    )
+    assert generations.failed_before(kept(2, "b", PROVED)) == generations.failed_before(kept(2, "b")) == ()
+
+
+def test_the_reason_of_a_new_number_names_what_is_installed_or_why_nothing_that_is_known_is() -> None:
+    all_of = (kept(1, "a", PROVED), kept(2, "b", FAILED), kept(3, "c", PROVED))
+
+    def why(digest: str, here: Kept | None, *, anything: bool = True) -> str:
+        return generations.why_new(release(digest), all_of, here, anything=anything)
+
+    assert generations.why_new(release("a"), (), None, anything=False) == "it is the first"
+    assert why("x", all_of[2]) == "what is installed is release 3"
+    assert why("b", all_of[1]) == "release 2 is the same and failed, which stays under its number"
+    assert why("x", None, anything=False) == "nothing is installed"
+    assert why("b", None) == (
+        "what is installed is none of the kept releases: a change was cut short, or files were changed or removed; "
+        "release 2 was the same"
+    )
+
+
 def test_a_release_that_fails_later_is_still_one_that_was_proved() -> None:
     verdict = generations.after(PROVED, replace(FAILED, at=9.0))
 

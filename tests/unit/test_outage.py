@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 from dsv4ctl import outage, plan
-from dsv4ctl.model import ActiveState, HostView, Release
+from dsv4ctl.blame import Blame, Tree
+from dsv4ctl.free import Found
+from dsv4ctl.model import ActiveState, HostView, Identity, Process, Release
 from dsv4ctl.outage import Outage
 from dsv4ctl.starts import PastStart
+from dsv4ctl.steps import Step
 from tests.unit.test_plan import taken
 from tests.unit.test_plan_modes import DECODE, PREFILL, ROUTER, asked, serving
 
@@ -87,3 +90,43 @@ def test_a_router_that_has_lost_a_half_answers_nobody_before_that_half_is_back()
 
     assert away is not None
     assert away.words == f"port 30001 does not answer before the proof of {DECODE}, about 4 min"
+
+
+def test_an_adopted_router_answers_until_the_deploy_ends_it() -> None:
+    scope = "dsv4-adopted-router-30001.scope"
+    router = process(7, cgroup=f"/dsv4.slice/{scope}")
+
+    away = outage.of(asked("pd"), on_30001(router, scope), ended(asked("pd"), router), {})
+
+    assert away is not None
+    assert away.words.startswith(f"port 30001 does not answer from the end of {scope} to the proof of {ROUTER}, ")
+
+
+def test_a_stray_answers_until_the_deploy_ends_it_and_is_named_by_its_pid() -> None:
+    stray = process(7, cgroup="/user.slice/session-3.scope")
+    want = asked("single-tp4")
+
+    away = outage.of(want, on_30001(stray, "session-3.scope"), ended(want, stray), past(server=240))
+
+    assert away is not None
+    assert away.words == (
+        f"port 30001 does not answer from the end of pid 7 (python) to the proof of {SERVER}, about 4 min after that"
+    )
+
+
+def on_30001(holder: Process, unit: str) -> HostView:
+    seen = taken(30001, unit)
+    return HostView(ports={30001: replace(seen, holders=(replace(seen.holders[0], processes=(holder,)),))})
+
+
+def ended(want: Release, stray: Process) -> tuple[Step, ...]:
+    """A deploy that ends the stray first."""
+    tree = Tree(root=stray, members=(stray.identity,), unit="", holds=("port 30001",), signs=())
+    return plan.deploy(want, HostView(), Found(blame=Blame(trees=(tree,))))
+
+
+def process(pid: int, cgroup: str) -> Process:
+    return Process(
+        identity=Identity("boot", pid, 1), parent_pid=1, session=pid, group=pid, uid=0, user="root", comm="python",
+        command="", state="S", cgroup=cgroup, started_at=0.0,
+    )  # fmt: skip

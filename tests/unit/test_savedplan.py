@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsv4ctl import record
+from dsv4ctl import record, savedplan
+from dsv4ctl.problems import WrongOption
 from dsv4ctl.savedplan import Ground, LoadedUnit, SavedPlan, loaded, moved
 
 PATH = "/etc/systemd/system/dsv4-server.service"
@@ -74,3 +75,14 @@ def test_what_did_not_move_is_not_said_to_have_also_after_it_was_written_down(gr
     saved = SavedPlan(at=1.0, who="alice", config=None, options=(), switches=(), ground=ground, steps=())
 
     assert moved(record.load(record.dump(saved), SavedPlan).ground, ground) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("{}", "at is missing"), ('{"at": 1.', "it is no JSON"), ("[]", "must be an object")]
+)
+def test_what_is_no_plan_is_named_by_its_file_with_what_writes_one(text: str, why: str) -> None:
+    with pytest.raises(WrongOption, match=why) as refused:
+        savedplan.parse(text, "/root/plan.json")
+
+    assert str(refused.value).startswith("cannot deploy /root/plan.json: it is no plan, or not all of one (")
+    assert refused.value.hint == "dsv4ctl plan --out /root/plan.json"

@@ -458,3 +458,16 @@ def test_the_cache_of_an_older_dsv4ctl_with_other_fields_is_none(kept: Store) ->
     file.write_text(json.dumps({**said, "build": {**said["build"], "flags": []}}))
 
     assert kept.engines.cached("k") is None
+
+
+def test_a_cache_that_cannot_be_written_stops_nobody_and_one_that_is_the_same_is_not_written(kept: Store) -> None:
+    kept.paths.engines.parent.mkdir(parents=True, exist_ok=True)
+    kept.paths.engines.write_text("no folder")
+    assert kept.engines.cache("k", BUILD).startswith(f"cannot write {kept.paths.engines}/")
+
+    kept.paths.engines.unlink()
+    assert kept.engines.cache("k", BUILD) == ""
+    (file,) = kept.paths.engines.iterdir()
+    written = file.stat().st_mtime_ns, file.stat().st_ino
+    assert kept.engines.cache("k", BUILD) == ""
+    assert (file.stat().st_mtime_ns, file.stat().st_ino) == written

@@ -189,7 +189,12 @@ def test_a_good_unit_has_no_objections() -> None:
         ("[X-Dsv4ctl]\nDrainSec=10min\n", r"TimeoutStopSec=290 is shorter .* \(770 s\)"),
         ("[Service]\nNotifyAccess=all\n", "NotifyAccess=all: the main process"),
         ("[Service]\nNotifyAccess=\n", "NotifyAccess=: the main process"),
+        ("[Service]\nNotifyAccess=none\n", "NotifyAccess=none: the main process, our supervisor, would not be heard"),
         ("[Service]\nType=simple\n", "Type= is not notify"),
+        ("[Service]\nExecStart=\nExecStart=/bin/sleep 1000\n", "starts /bin/sleep and not our supervisor"),
+        ("[Service]\nExecStart=\nExecStart=/bin/x -- dsv4ctl.supervise\n", "starts /bin/x and not our supervisor"),
+        ("[Service]\nExecStart=/bin/sleep 1000\n", "ExecStart= stands 2 times"),
+        ("[Service]\nExecStart=\n", "ExecStart= stands 0 times"),
         ("[Service]\nExecStart=\nExecStart=/usr/bin/uv run sglang\n", "/usr/bin/uv runs the engine as its child"),
         ("[Service]\nExecStart=\nExecStart=-/usr/bin/nohup python\n", "/usr/bin/nohup runs the engine"),
         ("[Service]\nExecStart=\nExecStart=/usr/bin/env A=1 conda run python\n", "conda runs the engine"),
@@ -213,7 +218,7 @@ def test_what_verify_lets_pass_is_named(drop_in: str, objection: str) -> None:
     "drop_in",
     [
         "[Service]\nTimeoutStopSec=10min\n[Unit]\nStartLimitIntervalSec=5h\n",
-        "[Service]\nExecStart=\nExecStart=/bin/sh -c 'exec python -m x'\n",
+        "[Service]\nExecStart=\nExecStart=/bin/sh -c 'exec /p -m dsv4ctl.supervise /i -- /e/python -m x'\n",
         "[Service]\nEnvironment=A=100%%\n",
         "[Service]\nEnvironmentFile=-/etc/hidden.env\n",
     ],
@@ -241,3 +246,24 @@ def test_a_ring_through_an_install_section_is_found() -> None:
 def test_wants_and_part_of_make_no_ring() -> None:
     units = {"t": "[Unit]\nWants=a\n", "a": "[Unit]\nPartOf=t\n[Install]\nWantedBy=t\n"}
     assert unitfile.cycles(units) == ()
+
+
+@pytest.mark.parametrize(
+    ("drop_in", "usurped"),
+    [
+        ("[Service]\nExecStart=\nExecStart=/bin/sleep 1000\n", True),
+        ("[Service]\nExecStart=/bin/sleep 1000\n", True),
+        ("[Service]\nType=exec\n", True),
+        ("[Service]\nNotifyAccess=none\n", True),
+        ("[Service]\nKillMode=process\n", True),
+        ("[Service]\nKillMode=control-group\n", False),
+        ("[Service]\nNotifyAccess=all\n", False),
+        ("[Service]\nTimeoutStopSec=5\nEnvironment=A=b\n", False),
+        ("[Service]\nExecStart=\nExecStart=/usr/bin/numactl -i all /p -m dsv4ctl.supervise /i -- /e/python\n", False),
+    ],
+)
+def test_only_what_takes_the_supervisors_place_or_voice_or_spares_its_engine_is_beyond_repair(
+    drop_in: str, *, usurped: bool
+) -> None:
+    assert bool(unitfile.usurped(UNIT, drop_in)) is usurped
+    assert set(unitfile.usurped(UNIT, drop_in)) <= set(unitfile.lint(UNIT, drop_in))
