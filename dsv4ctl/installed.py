@@ -62,8 +62,8 @@ def _nothing(host: Host) -> Problem:
         return NotReady(f"cannot go on: {why}", hint="dsv4ctl deploy   writes it anew")
     scopes = systemd.show((ADOPTED_SCOPES,)) if systemd.is_running() else {}
     if there := [name for name, unit in sorted(scopes.items()) if unit.active is ActiveState.ACTIVE]:
-        why = f"{', '.join(there)} was started by hand and adopted, and no release knows how to prove it"
-        return NotReady(f"cannot go on: nothing is deployed here; {why}", hint="dsv4ctl deploy   takes its place")
+        why = f"nothing is deployed here, and no release knows what was started by hand: {', '.join(there)}"
+        return NotReady(f"cannot go on: {why}", hint="dsv4ctl deploy, with --config FILE where adopt --out wrote one")
     return Problem("cannot go on: nothing is deployed here", hint="dsv4ctl deploy --mode single-tp4")
 
 
