@@ -150,10 +150,18 @@ def worst(checks: Iterable[Check]) -> Problem | None:
 def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...]) -> Clearing:
     """Who holds these ports and GPUs, or without any those of what is installed; and what a teardown would do."""
     aim = Aim(ports=ports, gpus=numbers)
-    if not aim.is_narrow:
-        seen = gpus.read()
-        aim = replace(aim, gpus=tuple(gpu.index for gpu in seen.gpus), ports=_installed_ports(host))
-    return prepare(host, aim)
+    if aim.is_narrow:
+        return only(prepare(host, aim), aim)
+    seen = gpus.read()
+    return prepare(host, replace(aim, gpus=tuple(gpu.index for gpu in seen.gpus), ports=_installed_ports(host)))
+
+
+def only(made: Clearing, aim: Aim) -> Clearing:
+    """Of what was found, what was asked for: a teardown also wants what else the same instances have."""
+    ports, uuids = frozenset(aim.ports), {gpu.uuid for gpu in made.found.gpus.gpus if gpu.index in aim.gpus}
+    holders = tuple(s for s in made.found.blame.suspects if s.ports & ports or s.gpus & uuids)
+    found = replace(made.found, blame=replace(made.found.blame, suspects=holders))
+    return replace(made, wanted=replace(made.wanted, ports=ports, gpus=frozenset(uuids)), found=found)
 
 
 def _installed_ports(host: Host) -> tuple[int, ...]:

@@ -5,6 +5,9 @@ from dsv4ctl.blame import Suspect, Verdict, gpus, words
 from dsv4ctl.clearing import Clearing
 from dsv4ctl.model import Gpu, Process
 
+# A command line that is longer is cut for people; --json has it whole.
+WIDEST = 160
+
 
 def text(found: Clearing) -> str:
     """One block a holder, one line a GPU in use; what is free is said so."""
@@ -51,15 +54,26 @@ def would(found: Clearing, suspect: Suspect) -> str:
         return f"be ended with its tree of {len(tree.members)}"
     if suspect.verdict is Verdict.OURS:
         return "be stopped with its unit"
-    return f"stay: {words.advice(suspect)}"
+    return f"stay: {words.advice(suspect, _teardown(found, suspect))}"
+
+
+def _teardown(found: Clearing, suspect: Suspect) -> str:
+    """The teardown for what a holder has and nothing else: without a port or a GPU it would stop all of ours."""
+    numbers = ",".join(str(gpu.index) for gpu in found.found.gpus.gpus if gpu.uuid in suspect.gpus)
+    narrow = f" --port {min(suspect.ports)}" if suspect.ports else f" --gpus {numbers}" if numbers else ""
+    return f"dsv4ctl teardown{narrow}"
 
 
 def _block(found: Clearing, suspect: Suspect) -> str:
     lines = [f"{suspect.verdict}: {words.suspect(suspect)}"]
     lines += [f"    also: {sign}" for sign in suspect.signs[1:]]
     if suspect.process and suspect.process.command:
-        lines.append(f"    command: {_command(suspect.process)[:160]}")
+        lines.append(f"    command: {_cut(_command(suspect.process))}")
     return "\n".join([*lines, f"    it would {would(found, suspect)}"])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
 
 
 def _command(process: Process) -> str:

@@ -8,6 +8,7 @@ from dsv4ctl.blame import grow
 from dsv4ctl.blame.grow import Limits, Links
 from dsv4ctl.blame.guard import guarded
 from dsv4ctl.blame.scene import Blame, GpuHold, Request, Scene, Suspect, Tree, Verdict
+from dsv4ctl.blame.words import LISTENS
 from dsv4ctl.model import Holder, Process
 from dsv4ctl.quantity import bytes_text
 
@@ -58,7 +59,7 @@ def _ports(scene: Scene) -> Iterator[tuple[int, Held]]:
     for holder in scene.listeners:
         for process in holder.processes:
             if _same(scene, process):
-                words = f"listens on {_address(holder)}"
+                words = f"{LISTENS}{_address(holder)}"
                 yield process.pid, Held(frozenset({holder.listener.port}), frozenset(), (words,))
 
 
@@ -186,7 +187,7 @@ def _unidentified(scene: Scene, request: Request) -> Iterator[Suspect]:
         yield Suspect(
             verdict=Verdict.OURS if ours else Verdict.UNKNOWN,
             process=None,
-            holds=(f"listens on {_address(holder)}",),
+            holds=(f"{LISTENS}{_address(holder)}",),
             signs=(f"its socket was made in {unit}" if ours else "nobody can tell which process has the socket",),
             place=cgroups.place(holder.listener.cgroup),
             ports=frozenset({holder.listener.port}),

@@ -8,6 +8,9 @@ from dsv4ctl.blame.scene import GpuHold, Suspect, Verdict
 from dsv4ctl.model import Gpu, Process
 from dsv4ctl.quantity import bytes_text
 
+LISTENS = "listens on "
+FEW = 2
+
 
 def who(process: Process) -> str:
     """`pid 4711 (python3, user root, login session 3, since 2026-11-29 18:02:11)`."""
@@ -20,12 +23,23 @@ def who(process: Process) -> str:
 def suspect(found: Suspect) -> str:
     """A holder, what it holds, and why it is what it is called."""
     name = who(found.process) if found.process else f"a process{f' of {found.place}' if found.place else ''}"
-    holds = " and ".join(found.holds) or "holds nothing that was asked for"
+    holds = " and ".join(_held(found)) or "holds nothing that was asked for"
     return f"{name} {holds}: {found.signs[0]}" if found.signs else f"{name} {holds}"
 
 
-def advice(found: Suspect) -> str:
-    """What to type to get rid of a holder that is not ended by itself."""
+def _held(found: Suspect) -> tuple[str, ...]:
+    """What it holds. Of many sockets only those that were asked for: ranks listen on several ports for each other."""
+    listens = tuple(word for word in found.holds if word.startswith(LISTENS))
+    if len(listens) <= FEW:
+        return found.holds
+    asked = tuple(word for word in listens if word.endswith(tuple(f":{port}" for port in found.ports)))
+    rest = f"{LISTENS}{len(listens) - len(asked)} {'more' if asked else 'ports'}"
+    others = tuple(word for word in found.holds if word not in listens)
+    return (*asked, *others, *([rest] if len(asked) < len(listens) else []))
+
+
+def advice(found: Suspect, same: str = "the same command with") -> str:
+    """What to type to get rid of a holder that is not ended by itself. `same`: the command that takes --evict."""
     process = found.process
     if process is None:
         return "run it as root" if found.verdict is Verdict.UNKNOWN else ""
@@ -35,7 +49,7 @@ def advice(found: Suspect) -> str:
         return f"look at it with `ps -o pid,ppid,user,args -p {process.pid}`, and end what it serves by its own means"
     unit = cgroups.unit_of(process.cgroup)
     stop = f"systemctl stop {unit}   or   " if unit.endswith(".service") else ""
-    return f"{stop}the same command with --evict {process.pid}"
+    return f"{stop}{same} --evict {process.pid}"
 
 
 def gpu(seen: Gpu, holds: tuple[GpuHold, ...]) -> str:

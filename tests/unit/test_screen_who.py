@@ -2,9 +2,9 @@
 
 import json
 
-from dsv4ctl import screen_who
+from dsv4ctl import clearing, screen_who
 from dsv4ctl.blame import Blame, Suspect, Verdict
-from dsv4ctl.clearing import Clearing
+from dsv4ctl.clearing import Aim, Clearing
 from dsv4ctl.free import Found
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import HostView
@@ -21,3 +21,55 @@ def test_a_key_on_a_command_line_is_shown_to_nobody() -> None:
     for said in (screen_who.text(who), json.dumps(screen_who.as_json(who))):
         assert "sk-" not in said
         assert "--port 30000" in said
+
+
+def clearing_of(*suspects: Suspect, ports: frozenset[int] = frozenset()) -> Clearing:
+    found = Found(blame=Blame(suspects=suspects))
+    return Clearing(instances=(), view=HostView(), wanted=Wanted(ports=ports), found=found, steps=())
+
+
+def foreign(pid: int, *ports: int, asked: int, command: str = "") -> Suspect:
+    """Somebody who listens on ports, one of which was asked for."""
+    return Suspect(
+        verdict=Verdict.FOREIGN,
+        process=process(pid, 200, command=command),
+        holds=(*(f"listens on 127.0.0.1:{port}" for port in ports), "holds 1.0 GiB of GPU 0"),
+        signs=("no sign says that it is an engine",),
+        ports=frozenset({asked}) & frozenset(ports),
+    )
+
+
+def test_only_what_was_asked_for_is_shown() -> None:
+    all_of_it = clearing_of(
+        foreign(1000, 30001, asked=30001), foreign(1001, 20001, asked=20001), ports=frozenset({30001, 20001})
+    )
+
+    said = screen_who.text(clearing.only(all_of_it, Aim(ports=(30001,))))
+
+    assert "pid 1000 " in said
+    assert "pid 1001 " not in said
+    assert "port 20001" not in said
+
+
+def test_a_foreign_holder_is_ended_by_a_teardown_that_is_for_its_port_alone() -> None:
+    assert "it would stay: dsv4ctl teardown --port 30001 --evict 1000" in screen_who.text(
+        clearing_of(foreign(1000, 30001, asked=30001))
+    )
+
+
+def test_of_many_sockets_only_those_asked_for_are_named() -> None:
+    many = foreign(1000, 30001, 41001, 41002, 41003, asked=30001)
+    rank = foreign(1001, 41004, 41005, 41006, asked=30001)
+
+    said = screen_who.text(clearing_of(many, rank))
+
+    assert "listens on 127.0.0.1:30001 and holds 1.0 GiB of GPU 0 and listens on 3 more" in said
+    assert "holds 1.0 GiB of GPU 0 and listens on 3 ports" in said
+    assert "41" not in said
+
+
+def test_a_command_line_that_is_cut_says_so() -> None:
+    said = screen_who.text(clearing_of(foreign(1000, 30001, asked=30001, command="python " + "x" * 200)))
+
+    line = next(line for line in said.splitlines() if "command: " in line)
+    assert line.endswith("x…")
