@@ -4,10 +4,10 @@ import secrets
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from dsv4ctl import pair, pairing, proof
+from dsv4ctl import installed, pair, pairing, proof, standing, systemd
 from dsv4ctl.findings import Probing
 from dsv4ctl.host import Host
-from dsv4ctl.model import Instance, Role
+from dsv4ctl.model import ActiveState, Instance, Role
 from dsv4ctl.pair import PairVerdict
 from dsv4ctl.problems import NotReady
 from dsv4ctl.store import Claim, lock
@@ -52,9 +52,18 @@ def signs(host: Host, instances: tuple[Instance, ...]) -> Probing:
             proofs.append(proof.of(one))
         except NotReady as problem:
             words, verdict, advice = str(problem), one.name, problem.hint
+            if _is_stopped(host, one):
+                words, advice = f"{words}; it is stopped", "dsv4ctl deploy   starts it"
             break
     seconds = host.clock.now() - began
     return Probing(verdict=verdict, words=words, advice=advice, seconds=seconds, proofs=tuple(proofs))
+
+
+def _is_stopped(host: Host, one: Instance) -> bool:
+    """Whether it is down because somebody wanted it to be: its log tells nothing of a fault then."""
+    unit = systemd.show((one.unit,))[one.unit]
+    said = standing.own(installed.run_state(host, one.name), one.digest, unit)
+    return standing.of(unit, said).state == ActiveState.INACTIVE
 
 
 def require(found: Probing) -> None:
