@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from dsv4ctl.findings import Probing
 from dsv4ctl.model import GpuView, HostSpec, Release, RunState, Unit
+from dsv4ctl.problems import Problem
 
 # So many are kept unless --keep says otherwise: with the unit texts one takes some 20 KiB.
 KEPT = 30
@@ -152,6 +153,19 @@ def failed_before(kept: Kept) -> tuple[str, ...]:
         return ()
     why = next(iter(kept.verdict.words.splitlines()), "")
     return (f"release {kept.number} failed when it was tried last{f': {why}' if why else ''}",)
+
+
+def compared(numbers: Iterable[int], before: int | None, after: int | None) -> tuple[int, int]:
+    """Which two releases are compared: those named, one with the newest, or the last two.
+
+    Raises Problem when there are not so many.
+    """
+    *_, last, newest = (0, 0, *sorted(numbers))
+    first = last if before is None else before
+    second = newest if after is None else after
+    if not first or not second:
+        raise Problem("cannot compare releases: there are not two of them yet", hint="dsv4ctl history")
+    return first, second
 
 
 def returns_to(failed: Generation, kept: Iterable[Kept]) -> Kept | None:

@@ -41,30 +41,42 @@ def steps(todo: Sequence[Step]) -> str:
     return "\n".join(f"{n:3}. {step_line(step)}" for n, step in enumerate(todo, start=1))
 
 
-def diffs(todo: Iterable[Step]) -> str:
-    """How the plan changes unit files, as one unified diff. What supervisors read follows from them and is left out."""
+def diffs(todo: Iterable[Step], *, full: bool) -> str:
+    """How the plan changes unit files, as one unified diff. What supervisors read follows from them and is left out.
+
+    `full`: the whole text of new and removed files, too, which are a line each without.
+    """
     changes = (step for step in todo if isinstance(step, WriteFile | RemoveFile))
-    return "".join(diff(step) for step in changes if not step.path.startswith(INSTANCE_FOLDER))
+    return "".join(diff(step, full=full) for step in changes if not step.path.startswith(INSTANCE_FOLDER))
 
 
-def diff(step: WriteFile | RemoveFile) -> str:
+def diff(step: WriteFile | RemoveFile, *, full: bool) -> str:
     """A unified diff of what the step does to its file; '' for a file written for the first time is never returned."""
     before = {step.path: step.before} if step.before is not None else {}
-    return unit_diff(before, {step.path: step.text} if isinstance(step, WriteFile) else {})
+    return unit_diff(before, {step.path: step.text} if isinstance(step, WriteFile) else {}, full=full)
 
 
-def unit_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+def unit_diff(before: Mapping[str, str], after: Mapping[str, str], *, full: bool = False) -> str:
     """Unified diffs of files by path, secrets hidden; where nothing but a hidden value differs, that is said."""
     found = []
     for path in dict.fromkeys((*before, *after)):
         old, new = before.get(path), after.get(path)
         if old == new:
             continue
+        if not full and (old is None or new is None):
+            found.append(_whole_file(path, old, new))
+            continue
         one, other = (secret.unit_shown(text or "").splitlines(keepends=True) for text in (old, new))
         source, target = ("/dev/null" if text is None else path for text in (old, new))
         lines = "".join(difflib.unified_diff(one, other, source, target))
         found.append(lines or f"--- {path}\n+++ {path}\n# only values that are not shown differ\n")
     return "".join(found)
+
+
+def _whole_file(path: str, old: str | None, new: str | None) -> str:
+    sign, what = ("+", "new") if old is None else ("-", "removed")
+    count = len((new or old or "").splitlines())
+    return f"{sign} {path}: {what}, {count} line{'s' * (count != 1)}; --full shows the text\n"
 
 
 def proved(found: Probing) -> str:

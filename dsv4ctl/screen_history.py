@@ -98,13 +98,16 @@ def when(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def differences(one: Generation, other: Generation) -> str:
-    """How two releases differ: configuration, then what they stand on, then unit files. '' when they do not."""
+def differences(one: Generation, other: Generation, *, full: bool) -> str:
+    """How two releases differ: configuration, then what they stand on, then unit files. '' when they do not.
+
+    `full`: the whole text of files that only one of them has, too.
+    """
     lines = [
         *changed(config.texts(one.spec), config.texts(other.spec)),
         *changed(_ground(one), _ground(other)),
     ]
-    return "".join(f"{line}\n" for line in lines) + unit_diff(_units(one), _units(other))
+    return "".join(f"{line}\n" for line in lines) + unit_diff(_units(one), _units(other), full=full)
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import Asked, spec_options, terms_options
+from dsv4ctl.cli.options import Asked, full_option, spec_options, terms_options
 from dsv4ctl.problems import Problem, WrongOption
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Deploy what `plan --out FILE` wrote down, or refuse where what it stands on has moved.",
 )
+@full_option
 @terms_options
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(asked: Asked, dry_run: bool, plan_file: Path | None, as_json: bool, **terms: object) -> int:
+def command(asked: Asked, dry_run: bool, plan_file: Path | None, full: bool, as_json: bool, **terms: object) -> int:
     """Make this host serve what is asked for, and prove it.
 
     Exits 0 only when the unit's own processes answer on the port, are ready, name the model and have generated.
@@ -45,7 +46,7 @@ def command(asked: Asked, dry_run: bool, plan_file: Path | None, as_json: bool, 
     asked = asked.of_plan(saved) if saved else asked
     host, spec, on = asked.host(), asked.spec(), Terms(**cast("dict[str, Any]", terms), saved=saved)
     if dry_run:
-        return show_plan(planning.prepare(host, spec, on), as_json=as_json)
+        return show_plan(planning.prepare(host, spec, on), full=full, as_json=as_json)
     with live.teller() as tell:
         made, proved = lifecycle.deploy(host, spec, tell, on)
     return show(made, proved, as_json=as_json)

@@ -140,7 +140,8 @@ def terms_options(command: Function) -> Function:
     """On which terms a change is made: --evict, --reason, --wait, --resume, --no-revert, --keep."""
     options = (
         click.option(
-            "--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="End this foreign holder; again."
+            "--evict", multiple=True, type=click.IntRange(2), metavar="PID",
+            help="End this foreign holder; may be given again.",
         ),
         reason_option,
         wait_option,
@@ -157,6 +158,11 @@ def terms_options(command: Function) -> Function:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def full_option(command: Function) -> Function:
+    """--full"""
+    return click.option("--full", is_flag=True, help="Show the whole text of new and removed unit files, too.")(command)
 
 
 def reason_option(command: Function) -> Function:

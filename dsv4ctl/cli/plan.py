@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4ctl.cli.options import Asked, spec_options
+from dsv4ctl.cli.options import Asked, full_option, spec_options
 from dsv4ctl.problems import Status
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the plan down, for `deploy --plan FILE`.",
 )
+@full_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(asked: Asked, out: Path | None, as_json: bool) -> int:
+def command(asked: Asked, out: Path | None, full: bool, as_json: bool) -> int:
     """Show what deploy would do, step by step with reasons, and how the unit files change. Touches nothing.
 
     Exit status 0: nothing to do; 10: there are changes; anything else: deploy would be refused, for the reason shown.
@@ -33,17 +34,17 @@ def command(asked: Asked, out: Path | None, as_json: bool) -> int:
     made = planning.prepare(asked.host(), asked.spec())
     if out is not None:
         _save(made, asked, out)
-    return show(made, as_json=as_json)
+    return show(made, full=full, as_json=as_json)
 
 
-def show(plan: "Plan", *, as_json: bool) -> int:
+def show(plan: "Plan", *, full: bool, as_json: bool) -> int:
     """Print a plan; raises its refusals after that, so that they decide the exit status."""
     from dsv4ctl import memory_screen, planning, screen
 
     if as_json:
         click.echo(json.dumps(_json(plan)))
     else:
-        click.echo(screen.diffs(plan.steps), nl=False)
+        click.echo(screen.diffs(plan.steps, full=full), nl=False)
         for foreseen in plan.memory.plans:
             click.echo(memory_screen.line(foreseen))
         click.echo(screen.steps(plan.steps) if plan.steps else "nothing to do")
@@ -84,7 +85,7 @@ def _json(plan: "Plan") -> dict[str, object]:
                 "do": type(step).__name__,
                 "what": screen.step_line(step),
                 "reason": step.reason,
-                **({"diff": screen.diffs((step,))} if isinstance(step, WriteFile | RemoveFile) else {}),
+                **({"diff": screen.diffs((step,), full=True)} if isinstance(step, WriteFile | RemoveFile) else {}),
             }
             for step in plan.steps
         ],

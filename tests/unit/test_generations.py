@@ -3,12 +3,14 @@
 import itertools
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dsv4ctl import generations
 from dsv4ctl.generations import Generation, Kept, Outcome, Verdict
 from dsv4ctl.model import Instance, Release
+from dsv4ctl.problems import Problem
 from tests import releases as rendered
 
 INSTANCE = rendered.render(rendered.spec()).instances[0]
@@ -193,3 +195,18 @@ def test_of_two_releases_with_the_same_instances_the_younger_is_the_installed_on
     assert generations.installed(all_of, frozenset({"i-a"})) == all_of[2]
     assert generations.installed(all_of, frozenset({"i-a", "i-b"})) is None
     assert generations.installed(all_of, frozenset()) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [((None, None), (4, 7)), ((2, None), (2, 7)), ((4, 2), (4, 2)), ((7, None), (7, 7))]
+)
+def test_releases_are_compared_as_named_with_the_newest_or_the_last_two(
+    asked: tuple[int | None, int | None], found: tuple[int, int]
+) -> None:
+    assert generations.compared((2, 7, 4), *asked) == found
+
+
+@pytest.mark.parametrize("numbers", [(), (1,)])
+def test_one_release_alone_is_compared_with_nothing(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(Problem, match="not two of them"):
+        generations.compared(numbers, None, None)

@@ -92,9 +92,16 @@ def test_a_plan_says_what_and_why_and_shows_how_files_change() -> None:
     )
 
     assert screen.steps(todo).splitlines()[2] == "  3. stop dsv4-server.service: the configuration changed"
-    assert (
-        screen.diffs(todo) == "--- /a\n+++ /a\n@@ -1 +1 @@\n-old\n+new\n--- /b\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n"
-    )
+    changed = "--- /a\n+++ /a\n@@ -1 +1 @@\n-old\n+new\n"
+    assert screen.diffs(todo, full=True) == f"{changed}--- /b\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n"
+    assert screen.diffs(todo, full=False) == f"{changed}- /b: removed, 1 line; --full shows the text\n"
+
+
+def test_a_new_file_is_a_line_unless_its_text_is_asked_for() -> None:
+    todo = (WriteFile(path="/a", text="one\ntwo\n", before=None, reason="it is not there"),)
+
+    assert screen.diffs(todo, full=False) == "+ /a: new, 2 lines; --full shows the text\n"
+    assert screen.diffs(todo, full=True).endswith("+one\n+two\n")
 
 
 def test_a_check_that_failed_stands_out() -> None:
