@@ -58,7 +58,7 @@ def parts_of(spec: HostSpec) -> EngineParts:
     except (CannotRun, ValueError) as problem:
         raise EngineMissing(
             f"cannot tell what {python} has besides sglang: {last_line(problem)}",
-            hint="dsv4ctl init --dry-run   shows the engine environments of this host",
+            hint="dsv4ctl init --print   shows the engine environments of this host",
         ) from problem
     return EngineParts(modules=frozenset(said["modules"]), has_ready=said["ready"])
 

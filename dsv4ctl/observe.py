@@ -177,6 +177,6 @@ def _installed_sglang(python: str) -> tuple[str, str]:
     except CannotRun as problem:
         raise EngineMissing(
             f"cannot use {python} as the engine: it has no installed sglang ({builds.last_line(problem)})",
-            hint="dsv4ctl init --dry-run   shows the engine environments of this host",
+            hint="dsv4ctl init --print   shows the engine environments of this host",
         ) from problem
     return version, stamp

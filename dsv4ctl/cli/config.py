@@ -16,7 +16,7 @@ def command() -> None:
     """Show the effective config with the source of every value, or an example to start from."""
 
 
-@command.command("show")
+@command.command("show", short_help="Show every value in force and where it came from.")
 @spec_options
 @click.option("--json", "as_json", is_flag=True, help="Print the same values as JSON.")
 def show(asked: Asked, as_json: bool) -> int:
@@ -40,7 +40,7 @@ def table(rows: "tuple[Row, ...]") -> str:
     return "\n".join(f"{row.key:{key_width}}  {row.text:{value_width}}  {row.source}" for row in rows)
 
 
-@command.command("example")
+@command.command("example", short_help="Print a config with every key explained and its default.")
 def example() -> int:
     """Print a config with every key explained and its default; all of it is commented out."""
     from dsv4ctl import resources

@@ -14,7 +14,7 @@ from dsv4ctl.cli.options import roles_option, root_option
 @root_option
 @roles_option("The same as INSTANCE; may be given again.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until Ctrl-C.")
-@click.option("-n", "--lines", default=50, show_default=True, help="How many lines of the past.")
+@click.option("-n", "--lines", default=50, metavar="COUNT", show_default=True, help="How many lines of the past.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def command(root: Path, as_json: bool, lines: int, follow: bool, **named: tuple[str, ...]) -> int:
     """Show the log of every INSTANCE (prefill, decode, router, server, …), or of all of them in one."""

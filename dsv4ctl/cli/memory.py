@@ -22,7 +22,13 @@ CONTEXT_KEY = "memory.context_length"
 @click.option("--gpu", metavar="KIND", help="Plan for this kind of GPU, such as h200, instead of this host's.")
 @click.option("--tp", type=click.IntRange(1, 64), metavar="RANKS", help="Plan for so many ranks instead of the mode's.")
 @click.option("--checkpoint", metavar="NAME", help="v4-flash-fp4, -nvfp4, -fp8, v4-pro, v4.1-flash, or a folder.")
-@click.option("--requests", type=click.IntRange(1), default=1, help="Requests of the whole context to fit at once.")
+@click.option(
+    "--requests",
+    type=click.IntRange(1),
+    default=1,
+    metavar="COUNT",
+    help="Requests of the whole context to fit at once.",
+)
 @click.option("--speculative", metavar="KIND:N", help="Speculation with N draft tokens: eagle:4, dspark:6.")
 @click.option("--compare", metavar="LIST", help="Contexts side by side, such as 128k,512k,1M.")
 @click.option("--explain", is_flag=True, help="Answer the three questions about KV cache and context in plain words.")

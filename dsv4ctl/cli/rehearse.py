@@ -11,7 +11,14 @@ import click
     show_default=True,
     help="What to deploy.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), default=30001, show_default=True, help="Where it shall serve.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=30001,
+    metavar="PORT",
+    show_default=True,
+    help="Where it shall serve.",
+)
 @click.option("--shell", "to_shell", is_flag=True, help="Boot the private machine and open a shell in it instead.")
 def command(mode: str, port: int, to_shell: bool) -> int:
     """Deploy, prove, chat, switch the mode and tear down once, in a private systemd with eight stand-in GPUs.

@@ -12,6 +12,7 @@ from dsv4ctl.cli.options import Asked, spec_options
 @spec_options
 @click.option(
     "--out",
+    metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the files below this folder instead of printing.",
 )

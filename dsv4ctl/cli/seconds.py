@@ -11,19 +11,24 @@ MOST_S = 366 * 86400.0
 FOREVER = "inf"
 
 
-class Seconds(click.FloatRange):
-    """A time that passes: click takes nan and 1e400 for numbers of a range, and no clock reaches them."""
+class Seconds(click.types.FloatParamType):
+    """A time that passes: float takes nan and 1e400 for numbers, and no clock reaches them."""
 
     name = "seconds"
 
     def __init__(self, least: float = 0, *, forever: bool = False) -> None:
-        super().__init__(least)
+        self.least = least
         self.forever = forever
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number, checked; infinity only where waiting for ever is meant."""
-        seconds = float(super().convert(value, param, ctx))
-        if not seconds <= MOST_S and not (self.forever and value == FOREVER):
-            self.fail(f"{value} is no number of seconds up to {MOST_S:.0f}, a year.", param, ctx)
+        if self.forever and value == FOREVER:
+            return float(FOREVER)
+        try:
+            seconds = float(value)
+        except ValueError:
+            self.fail(f"'{value}' is no number of seconds, such as 90 or 2.5", param, ctx)
+        if not self.least <= seconds <= MOST_S:
+            self.fail(f"{value} is no number of seconds from {self.least:g} to {MOST_S:.0f}, a year", param, ctx)
         return seconds

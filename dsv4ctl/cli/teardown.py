@@ -19,12 +19,23 @@ if TYPE_CHECKING:
 @click.option("--verify", is_flag=True, help="Prove that units, processes, ports and GPU memory are gone.")
 @click.option("--mode", metavar="NAME", default="", help="Only if this mode is deployed.")
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only this role; may be given again.")
-@click.option("--port", "ports", multiple=True, type=click.IntRange(1, 65535), help="Only what uses this port; again.")
+@click.option(
+    "--port", "ports", multiple=True, type=click.IntRange(1, 65535), metavar="PORT",
+    help="Only what uses this port; may be given again.",
+)  # fmt: skip
 @click.option("--gpus", metavar="LIST", default=None, help='Only what uses these GPUs: "0-3" or "0,2".')
 @click.option("--strays", is_flag=True, help="Also every engine that nobody deployed, whatever it holds.")
-@click.option("--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; again.")
-@click.option("--timeout", "limit_s", type=Seconds(), default=120.0, help="Seconds for the driver to let go.")
-@click.option("--grace", "term_s", type=Seconds(), default=25.0, help="Seconds for a stray to end by itself.")
+@click.option(
+    "--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; may be given again."
+)
+@click.option(
+    "--timeout", "limit_s", type=Seconds(), default=120, metavar="SECONDS", show_default=True,
+    help="Time for the driver to let go.",
+)  # fmt: skip
+@click.option(
+    "--grace", "term_s", type=Seconds(), default=25, metavar="SECONDS", show_default=True,
+    help="Time for a stray to end by itself.",
+)  # fmt: skip
 @reason_option
 @wait_option
 @click.option("--purge", is_flag=True, help="Also disable and remove what deploy installed.")

@@ -52,6 +52,25 @@ def test_every_exit_status_stands_in_the_readme() -> None:
     assert stated == {int(s) for s in Status}
 
 
+def options() -> list[click.Option]:
+    commands = [one for name in COMMANDS for one in (command(name), *getattr(command(name), "commands", {}).values())]
+    return [one for each in commands for one in each.params if isinstance(one, click.Option)]
+
+
+def test_every_option_with_a_value_names_it_and_one_that_may_be_given_again_says_so() -> None:
+    valued = [one for one in options() if not one.is_flag and one.name != "version"]
+
+    unnamed = {one.opts[0] for one in valued if one.metavar is None and not isinstance(one.type, click.Choice)}
+    assert unnamed == set()
+    assert {one.opts[0] for one in valued if one.multiple and "may be given again" not in (one.help or "")} == set()
+
+
+def test_the_help_of_a_group_cuts_no_sentence() -> None:
+    said = subprocess.run([DSV4CTL, "config", "--help"], capture_output=True, text=True, check=True).stdout
+
+    assert not any(line.endswith(("…", "...")) for line in said.splitlines()[1:])
+
+
 def test_help_comes_within_150_ms() -> None:
     # Processor time, which is all of it on a host that has nothing else to do, and the same on one that has.
     took = []

@@ -12,6 +12,15 @@ def test_what_no_clock_reaches_is_no_time(given: str) -> None:
         Seconds().convert(given, None, None)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("soon", "'soon' is no number of seconds, such as 90"), ("-1", "-1 is no number of seconds from 0 to 31622400")],
+)
+def test_what_is_no_time_is_told_in_words(given: str, said: str) -> None:
+    with pytest.raises(click.BadParameter, match=said):
+        Seconds().convert(given, None, None)
+
+
 def test_only_a_wait_is_for_ever_and_only_when_nothing_is_said() -> None:
     assert Seconds(forever=True).convert("inf", None, None) == float("inf")
     with pytest.raises(click.BadParameter):
