@@ -58,7 +58,8 @@ class PhaseTime:
 class Verdict:
     """What came of the last attempt at a release. `words`: why it failed. `serves`: what served after that.
 
-    `proved_at`: when it was proved last, whatever came of it later; None: never.
+    `proved_at`: when it was proved last, whatever came of it later; None: never. `first_took_s`: how long its first
+    proof took, for a later start over warm caches is no measure of the deploy that the list tells of.
     """
 
     outcome: Outcome
@@ -69,6 +70,7 @@ class Verdict:
     proof: Probing | None = None
     phases: tuple[PhaseTime, ...] = ()
     proved_at: float | None = None
+    first_took_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +201,10 @@ def forgotten(kept: Iterable[Kept], here: Kept | None, most: int) -> tuple[int, 
 def after(before: Verdict | None, now: Verdict) -> Verdict:
     """The verdict to keep after another attempt: that it was proved once is not forgotten."""
     proved_at = now.at if now.outcome is Outcome.PROVED else before.proved_at if before is not None else None
-    return replace(now, proved_at=proved_at)
+    first_took_s = before.first_took_s if before is not None else None
+    if first_took_s is None and now.outcome is Outcome.PROVED:
+        first_took_s = before.took_s if before is not None and before.outcome is Outcome.PROVED else now.took_s
+    return replace(now, proved_at=proved_at, first_took_s=first_took_s)
 
 
 def has_acted(line: Mapping[str, object]) -> bool:

@@ -82,7 +82,8 @@ def words(verdict: Verdict | None) -> str:
     if verdict is None:
         return "none: it was cut short, or is under way"
     if verdict.outcome is Outcome.PROVED:
-        return f"proved in {verdict.took_s:.1f} s"
+        first_s = verdict.took_s if verdict.first_took_s is None else verdict.first_took_s
+        return f"proved in {first_s:.1f} s"
     first = verdict.words.splitlines()[0] if verdict.words else ""
     return f"failed: {first}" + (f"; {verdict.serves}" if verdict.serves else "")
 

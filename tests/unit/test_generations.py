@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsv4ctl import generations
+from dsv4ctl import generations, screen_history
 from dsv4ctl.generations import Generation, Kept, Outcome, Verdict
 from dsv4ctl.model import Instance, Release
 from dsv4ctl.problems import Problem
@@ -168,6 +168,15 @@ def test_a_release_that_fails_later_is_still_one_that_was_proved() -> None:
     assert (verdict.outcome, verdict.proved_at) == (Outcome.FAILED, 1.0)
     assert generations.after(None, FAILED).proved_at is None
     assert generations.after(PROVED, replace(PROVED, at=9.0)).proved_at == 9.0
+
+
+def test_the_list_keeps_how_long_the_first_proof_took_whatever_comes_later() -> None:
+    first = generations.after(replace(FAILED, took_s=3.0), replace(PROVED, took_s=22.6))
+    again = generations.after(first, replace(PROVED, at=9.0, took_s=4.0))
+    later = generations.after(generations.after(again, FAILED), replace(PROVED, at=20.0, took_s=5.0))
+
+    assert [screen_history.words(one) for one in (first, again, later)] == ["proved in 22.6 s"] * 3
+    assert (again.took_s, later.took_s) == (4.0, 5.0)
 
 
 def test_nothing_is_gone_back_to_that_renders_the_same_or_was_never_proved() -> None:
