@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,6 +13,9 @@ from dsv4ctl.rehearsal import router
 from dsv4ctl.rehearsal.private import Machine
 
 Behave = Callable[..., None]
+
+# The job of a shell in the background ignores SIGINT, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,8 @@ def test_a_record_whose_pid_belongs_to_somebody_else_by_now_gets_nobody_signalle
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pid": pid, "engine_pid": pid}))
 
     for words in (("teardown", "--verify"), ("deploy", "--port", str(PORT)), ("teardown", "--verify", "--strays")):
-        done = machine.run(("dsv4ctl", *words), timeout_s=90, check=False)
+        # A server of an earlier test may have left its port in TIME_WAIT, for a minute.
+        done = machine.run(("dsv4ctl", *words), timeout_s=180, check=False)
         assert done.status == Status.OK, done
         assert str(pid) not in done.stdout + done.stderr
     assert innocent.poll() is None

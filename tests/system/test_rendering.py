@@ -43,6 +43,7 @@ NASTY_FOLDER = "/srv/model %u %% %z \"q\" 'r' $HOME ${HOME} \\x41 größe"
 
 # Stands where the supervisor stands: says what arrived, and READY=1.
 SUPERVISOR = """
+# In the place of dsv4ctl.supervise, without which no unit is rendered.
 import json, os, socket, sys, time
 from pathlib import Path
 exec(sys.argv[1])
