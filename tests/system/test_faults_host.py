@@ -150,7 +150,8 @@ def test_a_record_whose_pid_belongs_to_somebody_else_by_now_gets_nobody_signalle
 ) -> None:
     """B18: after a crash or a reboot the numbers in our files name anybody."""
     behaviour(PORT, **QUICK)
-    deploy(machine)
+    # A server of an earlier test may have left its port in TIME_WAIT, for a minute.
+    deploy(machine, timeout_s=180)
     innocent = machine.popen(("sh", "-c", "echo $$; exec sleep 600"))
     assert innocent.stdout is not None
     pid = int(innocent.stdout.readline())
@@ -159,7 +160,6 @@ def test_a_record_whose_pid_belongs_to_somebody_else_by_now_gets_nobody_signalle
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pid": pid, "engine_pid": pid}))
 
     for words in (("teardown", "--verify"), ("deploy", "--port", str(PORT)), ("teardown", "--verify", "--strays")):
-        # A server of an earlier test may have left its port in TIME_WAIT, for a minute.
         done = machine.run(("dsv4ctl", *words), timeout_s=180, check=False)
         assert done.status == Status.OK, done
         assert str(pid) not in done.stdout + done.stderr
