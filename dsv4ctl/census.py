@@ -99,7 +99,7 @@ def executed_as(pid: int) -> str:
             name = memory.read(PATH_MAX).partition(b"\0")[0]
     except (*procs.GONE, OSError, KeyError, struct.error):
         return ""
-    return os.path.normpath(os.path.join(_link(f"/proc/{pid}/cwd"), os.fsdecode(name)))  # noqa: PTH118
+    return os.path.normpath(os.path.join(_link(f"/proc/{pid}/cwd"), os.fsdecode(name)))  # noqa: PTH118 -- resolves ".." as text
 
 
 def open_files(pid: int) -> Iterable[str]:
@@ -109,7 +109,7 @@ def open_files(pid: int) -> Iterable[str]:
         numbers = os.listdir(folder)  # noqa: PTH208 -- this runs 100,000 times on a full walk
         if not numbers:
             folder = f"{threads.folder(pid)}/fd"
-            numbers = os.listdir(folder)  # noqa: PTH208
+            numbers = os.listdir(folder)  # noqa: PTH208 -- as above
         for number in numbers:
             try:
                 yield os.readlink(f"{folder}/{number}")  # noqa: PTH115

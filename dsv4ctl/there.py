@@ -8,9 +8,9 @@ from pathlib import Path
 
 def is_file(path: Path) -> bool:
     """Whether there is a file that we may see."""
-    return os.path.isfile(path)  # noqa: PTH113
+    return os.path.isfile(path)  # noqa: PTH113 -- Path.is_file raises
 
 
 def is_folder(path: Path) -> bool:
     """Whether there is a folder that we may see."""
-    return os.path.isdir(path)  # noqa: PTH112
+    return os.path.isdir(path)  # noqa: PTH112 -- Path.is_dir raises

@@ -28,7 +28,7 @@ DEFAULTS: Mapping[str, str] = {
 ROUTER_DEFAULTS: Mapping[str, str] = {
     "--host": "0.0.0.0",  # noqa: S104 -- named, not bound
     "--port": "30000",
-    "--prometheus-host": "0.0.0.0",  # noqa: S104
+    "--prometheus-host": "0.0.0.0",  # noqa: S104 -- named, not bound
     "--prometheus-port": "29000",
     "--policy": "cache_aware",
     "--worker-startup-timeout-secs": "1800",

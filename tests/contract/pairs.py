@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from dsv4ctl.clock import until
 from dsv4ctl.engine.counters import Counts, parse_counts
 from dsv4ctl.model import Identity
 from dsv4ctl.probe import Answer
-from tests.contract.engines import CLOCK, MODEL_NAME, Build, Server, start
+from dsv4ctl.rehearsal import router
+from tests import needs
+from tests.contract.engines import CLOCK, MODEL_NAME, Build, Server, free_ports, start
 
 # The least that the engines take; so that a death is noticed soon.
 HEARTBEAT = (("SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL", "2"),)
@@ -196,3 +199,17 @@ def metric(server: Server, name: str) -> float:
 def queues(server: Server) -> dict[str, Any]:
     """What an engine tells of its half of the pair."""
     return dict(json.loads(server.get("/v1/loads").body)["loads"][0]["disaggregation"])
+
+
+def unstarted(build: Build, folder: Path, *, first: int) -> Pair:
+    """A pair with the real router, of which nothing runs yet; `first`: which of the free ports are its own."""
+    ports = islice(free_ports(), first, None)
+    return Pair(
+        build=build,
+        router_python=router.python(needs.the_router()),
+        folder=folder,
+        ports=ports,
+        prefill_port=next(ports)[0],
+        decode_port=next(ports)[0],
+        router_port=next(ports)[0],
+    )

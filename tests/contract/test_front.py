@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ import pytest
 from dsv4ctl import procs, record
 from dsv4ctl.clock import until
 from dsv4ctl.model import Instance, Limits, Peer, Phase, Role, RunState
-from dsv4ctl.rehearsal import router
 from dsv4ctl.supervise.rotation import Listing, take_in, take_out
 from tests import releases
 from tests.contract.conftest import standin
-from tests.contract.engines import CLOCK, MODEL_NAME, Background, free_ports
-from tests.contract.pairs import APART, Pair, Router, queues
+from tests.contract.engines import CLOCK, MODEL_NAME, Background
+from tests.contract.pairs import APART, Pair, Router, queues, unstarted
 
 PATIENCE_S = 60.0
 
@@ -102,20 +100,9 @@ def instance(pair: Pair) -> Instance:
 @pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """A whole pair behind a router whose supervisor serves."""
-    found = router.find()
-    if found is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
     folder = tmp_path_factory.mktemp("front")
-    ports = islice(free_ports(), 70, None)
-    pair = Pair(
-        build=replace(standin(folder), tp=1, flags=("--device", "cpu", "--enable-metrics")),
-        router_python=router.python(found),
-        folder=folder,
-        ports=ports,
-        prefill_port=next(ports)[0],
-        decode_port=next(ports)[0],
-        router_port=next(ports)[0],
-    )
+    build = replace(standin(folder), tp=1, flags=("--device", "cpu", "--enable-metrics"))
+    pair = unstarted(build, folder, first=70)
     asked = instance(pair)
     (folder / "router").mkdir()
     (folder / "router.json").write_text(record.dump_instance(asked))

@@ -6,16 +6,14 @@ The router is the real one in both cases.
 import json
 import signal
 from collections.abc import Iterator
-from itertools import islice
 
 import pytest
 
 from dsv4ctl import procs, sockets
 from dsv4ctl.clock import until
 from dsv4ctl.engine.counters import Counts
-from dsv4ctl.rehearsal import router
-from tests.contract.engines import CLOCK, MODEL_NAME, Background, Build, free_ports, reply
-from tests.contract.pairs import Pair, counts, metric, queues
+from tests.contract.engines import CLOCK, MODEL_NAME, Background, Build, reply
+from tests.contract.pairs import Pair, counts, metric, queues, unstarted
 
 PROMPT = "the nonce is 8f14e45fceea167a5a36dedd4bea2543"
 BARE = "Disaggregated request received without bootstrap room id"
@@ -24,20 +22,8 @@ BARE = "Disaggregated request received without bootstrap room id"
 @pytest.fixture(scope="module")
 def pair(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """The prefill and the router first, then the decode, watched meanwhile."""
-    found = router.find()
-    if found is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
-    # The first ones are those of the other tests' engines.
-    ports = islice(free_ports(), 60, None)
-    made = Pair(
-        build=build,
-        router_python=router.python(found),
-        folder=tmp_path_factory.mktemp("pair"),
-        ports=ports,
-        prefill_port=next(ports)[0],
-        decode_port=next(ports)[0],
-        router_port=next(ports)[0],
-    )
+    # The first ports are those of the other tests' engines.
+    made = unstarted(build, tmp_path_factory.mktemp("pair"), first=60)
     try:
         prefill = made.start("prefill")
         made.start_router()

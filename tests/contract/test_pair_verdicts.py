@@ -3,18 +3,16 @@
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import pytest
 
 from dsv4ctl import pair, pairing
 from dsv4ctl.pair import Judged
-from dsv4ctl.rehearsal import router
 from tests import releases
 from tests.contract.conftest import standin
-from tests.contract.engines import CLOCK, MODEL_NAME, free_ports
-from tests.contract.pairs import Pair
+from tests.contract.engines import CLOCK, MODEL_NAME
+from tests.contract.pairs import Pair, unstarted
 
 RENDERED = releases.render(releases.spec("pd")).instances
 
@@ -22,20 +20,9 @@ RENDERED = releases.render(releases.spec("pd")).instances
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A router without halves behind it; each test starts its own."""
-    found = router.find()
-    if found is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
     folder = tmp_path_factory.mktemp("verdicts")
-    ports = islice(free_ports(), 80, None)
-    made = Pair(
-        build=replace(standin(folder), tp=1, flags=("--device", "cpu", "--enable-metrics")),
-        router_python=router.python(found),
-        folder=folder,
-        ports=ports,
-        prefill_port=next(ports)[0],
-        decode_port=next(ports)[0],
-        router_port=next(ports)[0],
-    )
+    build = replace(standin(folder), tp=1, flags=("--device", "cpu", "--enable-metrics"))
+    made = unstarted(build, folder, first=80)
     try:
         made.start_router()
         yield made

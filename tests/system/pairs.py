@@ -4,12 +4,11 @@ import json
 import sys
 from collections.abc import Mapping
 
-import pytest
-
 from dsv4ctl.child import Done
 from dsv4ctl.rehearsal import router
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import CONFIG, CONFIG_FILE
+from tests import needs
 from tests.conftest import Behave
 from tests.system.deploying import PORT, QUICK, inside, last_lines, prop, until
 
@@ -33,9 +32,7 @@ OFTEN = 'args = ["--health-check-interval-secs", "1"]\n'
 
 def config(backend: str, limits: Mapping[str, object], *, on_gpus: bool) -> str:
     """A config of the stand-ins with the real router. The test is skipped where there is none."""
-    found = router.find()
-    if found is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
+    found = needs.the_router()
     engine = CONFIG + ("" if on_gpus else 'args = ["--device", "cpu"]\n')
     lines = [f"{name} = {json.dumps(value)}" for name, value in {**LIMITS, **limits}.items()]
     transfer = f'[transfer]\nbackend = "{backend}"\n'

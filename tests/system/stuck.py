@@ -10,6 +10,7 @@ import ctypes
 import os
 import struct
 import sys
+from pathlib import Path
 
 FUSE_DEVICE = (10, 229)
 # The protocol's messages as of its version 7.19 (include/uapi/linux/fuse.h): a header, then what the question is about.
@@ -22,10 +23,10 @@ LARGEST = 1 << 17
 
 def mounted(folder: str) -> int:
     """Mount a file system of our own there; the file by which the kernel asks."""
-    if not os.path.exists("/dev/fuse"):  # noqa: PTH110
+    if not Path("/dev/fuse").exists():
         os.mknod("/dev/fuse", 0o600 | 0o020000, os.makedev(*FUSE_DEVICE))
     asked = os.open("/dev/fuse", os.O_RDWR)
-    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    Path(folder).mkdir(parents=True, exist_ok=True)
     options = f"fd={asked},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"never", folder.encode(), b"fuse", 0, options):

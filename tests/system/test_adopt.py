@@ -2,14 +2,13 @@
 
 import json
 
-import pytest
-
 from dsv4ctl import config
 from dsv4ctl.engine import readback
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal import gpus, router
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import ENGINE, MODEL
+from tests import needs
 from tests.conftest import Behave
 from tests.system.strays import (
     QUICK,
@@ -100,9 +99,7 @@ def test_a_pair_by_hand_of_several_starters_is_moved_as_it_is_and_a_deploy_takes
     machine: Machine, behaviour: Behave
 ) -> None:
     """B77: its key goes into a file, from which engines, router and probes have it, and into no argument of ours."""
-    found = router.find()
-    if found is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
+    found = needs.the_router()
     for port in (30100, 30200):
         behaviour(port, **QUICK)
     half = f"--api-key {SECRET} --disaggregation-transfer-backend nixl --disaggregation-mode"

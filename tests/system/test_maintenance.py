@@ -10,6 +10,7 @@ from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal import machine as rehearsal
 from dsv4ctl.rehearsal import router
 from dsv4ctl.rehearsal.private import Machine
+from tests import needs
 from tests.conftest import Behave
 from tests.system.deploying import (
     PORT,
@@ -101,9 +102,7 @@ def test_a_crash_loop_gets_exactly_so_many_starts_then_is_parked_with_its_cause_
 
 
 def test_two_roles_that_take_turns_to_crash_get_no_more_starts_than_one(machine: Machine, behaviour: Behave) -> None:
-    if (found := router.find()) is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
-    configure(machine, f'{router.config(found)}[limits]\nrestart = "1h"\nrestart_max = "1h"\nstarts = 5')
+    configure(machine, f'{router.config(needs.the_router())}[limits]\nrestart = "1h"\nrestart_max = "1h"\nstarts = 5')
     out = machine.run(("dsv4ctl", "render", "--mode", "dual-tp4", "--port", str(PORT), "--out", "/"), timeout_s=60)
     assert "dsv4-server-1.service" in out.stdout
     machine.run(("systemctl", "daemon-reload"), timeout_s=30)

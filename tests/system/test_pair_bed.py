@@ -4,11 +4,10 @@ import json
 import sys
 import time
 
-import pytest
-
 from dsv4ctl.rehearsal import router
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import CONFIG, ENGINE, MODEL
+from tests import needs
 from tests.system.deploying import QUICK
 
 PREFILL, BOOTSTRAP, DECODE, ROUTER, METRICS = 20001, 20002, 20003, 30001, 20004
@@ -39,9 +38,7 @@ def until(machine: Machine, port: int, path: str) -> None:
 
 
 def test_a_pair_of_stand_ins_on_eight_gpus_is_served_by_the_real_router(machine: Machine) -> None:
-    found = router.find()
-    if found is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
+    found = needs.the_router()
     machine.write("/run/standin/all.json", json.dumps(QUICK))
     listed = json.loads(machine.run(("dsv4ctl-nvml",), timeout_s=20).stdout)["gpus"]
     uuids = [gpu["uuid"] for gpu in listed]
@@ -61,9 +58,7 @@ def test_a_pair_of_stand_ins_on_eight_gpus_is_served_by_the_real_router(machine:
 
 
 def test_the_config_that_names_the_prepared_router_is_a_config(machine: Machine) -> None:
-    found = router.find()
-    if found is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
+    found = needs.the_router()
     machine.write("/etc/dsv4ctl/config.toml", CONFIG + router.config(found))
     shown = machine.run(("dsv4ctl", "config", "show"), timeout_s=20).stdout
     assert str(router.python(found)) in shown

@@ -7,8 +7,9 @@ import pytest
 
 from dsv4ctl import child, procs
 from dsv4ctl.problems import LeftOver
-from dsv4ctl.rehearsal import cgroup, gpus, router, story
+from dsv4ctl.rehearsal import cgroup, gpus, story
 from dsv4ctl.rehearsal.private import Machine
+from tests import needs
 
 # What they compare is the whole host's.
 pytestmark = pytest.mark.alone
@@ -30,8 +31,7 @@ def left_cgroups() -> set[str]:
 
 
 def test_the_main_job_is_rehearsed_from_a_pair_over_one_server_to_an_empty_machine() -> None:
-    if router.find() is None:
-        pytest.skip("needs sglang-router 0.3.2; try: .ci/prepare router")
+    needs.the_router()
     dsv4ctl = Path(sys.executable).with_name("dsv4ctl")
     before = left_cgroups()
 
