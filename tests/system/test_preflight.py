@@ -1,5 +1,8 @@
 """What would not start is refused while the old server still serves."""
 
+import stat
+from collections.abc import Iterator
+
 import pytest
 
 from dsv4ctl.problems import Status
@@ -20,6 +23,17 @@ REFUSED = {
 }
 
 
+@pytest.fixture
+def closed(machine: Machine) -> Iterator[None]:
+    """Only root may look for models, until the test is over: the machine is that of other tests as well."""
+    folder = machine.root / "models"
+    before = stat.S_IMODE(folder.stat().st_mode)
+    folder.chmod(0o700)
+    yield
+    folder.chmod(before)
+
+
+@pytest.mark.usefixtures("closed")
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_start_is_refused_by_plan_and_deploy_and_the_old_server_stays(
     machine: Machine, behaviour: Behave, case: str
@@ -28,7 +42,6 @@ def test_what_cannot_start_is_refused_by_plan_and_deploy_and_the_old_server_stay
     behaviour(PORT, **QUICK)
     machine.write("/etc/empty", "")
     machine.write("/etc/two", "one\ntwo\n")
-    (machine.root / "models").chmod(0o700)
     deploy(machine)
     before = prop(machine, "InvocationID")
 
