@@ -14,8 +14,7 @@ try: $(INSTALLED) build/router/.ready ## rehearse the whole job in a private sys
 	@.venv/bin/dsv4ctl rehearse
 
 test: .venv/.dev build/router/.ready ## run all tests but those against a real GPU or a real engine
-	@.venv/bin/pytest -n 4 --dist loadfile -m "not alone" tests/unit tests/contract tests/system tests/house
-	@.venv/bin/pytest -m alone tests/system tests/unit
+	@.ci/tests
 
 soak: .venv/.dev build/router/.ready ## run 200 random schedules of stops, kills and restarts of a pair under traffic, half an hour
 	@DSV4CTL_SCHEDULES=200 .venv/bin/pytest tests/system/test_pair_schedules.py

@@ -1,4 +1,4 @@
-"""The engine's output: passed on to the journal byte by byte without the key, and heard for what it tells."""
+"""The engine's output: passed on to the journal without the key, and heard for what it tells."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -52,11 +52,13 @@ class Hearing:
     def hear_end(self) -> list[Said]:
         """The engine has ended: what it left without a line end was its last line."""
         rest, self._rest = self._rest, b""
+        self._journal.finish()
         return [Said(event) for event in self._events([rest.decode(errors="replace")] if rest else [])]
 
     def finish(self) -> None:
-        """Nothing follows: pass on what was held back for the key's sake."""
+        """Nothing follows: pass on what was held back, be it for the key's sake."""
         self._journal.forward(self._redactor.rest())
+        self._journal.finish()
 
     def cause(self) -> tuple[str, str]:
         """Why the engine has died, in words, and what to do; its last line where the error table knows no cause."""

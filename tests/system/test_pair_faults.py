@@ -78,8 +78,7 @@ def test_b79_and_b52_no_pair_is_ready_before_its_last_half_is(machine: Machine, 
     misbehave(behaviour, "prefill", load_s=6.0)
     deploy(machine, "small", check=False)
 
-    assert entered(machine, PREFILL) - entered(machine, DECODE) > 3_000_000
-    assert entered(machine, ROUTER) > entered(machine, PREFILL)
+    assert entered(machine, ROUTER) > entered(machine, PREFILL) > entered(machine, DECODE)
 
 
 def test_b82_a_half_that_remembers_the_one_before_is_restarted_once_and_that_is_logged(

@@ -13,6 +13,7 @@ import pytest
 
 from dsv4ctl import child, inetdiag, procs, sockets
 from dsv4ctl.model import Family, Listener, PortView
+from tests import ports
 
 RECORDED = Path(__file__).parent / "recorded"
 WILDCARD_ROLES = ("", "0.0.0.0", "::")  # noqa: S104 -- asked for, not bound
@@ -49,11 +50,11 @@ KINDS = {
 
 @pytest.fixture
 def port() -> int:
-    """A port that nobody uses, outside the ephemeral range, so that no outgoing connection takes it meanwhile."""
-    while True:
-        number = random.randint(15000, 29999)  # noqa: S311
-        if not sockets.blocked("", number):
-            return number
+    """A port that nobody uses, and that nobody takes meanwhile: of those that are ours alone."""
+    mine = ports.of_this_process()
+    while sockets.blocked("", number := random.choice(mine)):  # noqa: S311 -- no secret
+        pass
+    return number
 
 
 @pytest.fixture

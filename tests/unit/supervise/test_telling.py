@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dsv4ctl import record
 from dsv4ctl.model import Capacity, Instance, Limits, Phase, Role, RunState
@@ -186,8 +189,35 @@ def test_journald_gets_lines_that_it_can_show_and_a_terminal_the_bytes_as_they_a
     shown: bytes,
 ) -> None:
     with stderr_to(tmp_path / "out"):
-        Journal(plain=plain).forward(b"\x1b[33mwarn\x1b[0m\n1/3\r2/3\r")
+        journal = Journal(plain=plain)
+        journal.forward(b"\x1b[33mwarn\x1b[0m\n1/3\r2/3\r")
+        journal.finish()
     assert (tmp_path / "out").read_bytes() == shown
+
+
+@given(cuts=st.sets(st.integers(1, 45), max_size=8))
+def test_however_the_output_was_read_no_line_of_the_engines_is_cut_by_ours(
+    tmp_path_factory: pytest.TempPathFactory, cuts: set[int]
+) -> None:
+    said = b"\x1b[33mfirst\x1b[0m\r\nsecond\rthird \x1b[1mline\x1b[0m\nlast"
+    out = tmp_path_factory.mktemp("journal") / "out"
+    places = sorted(cuts)
+    with stderr_to(out):
+        journal = Journal(plain=True)
+        for start, end in pairwise([0, *places, len(said)]):
+            journal.forward(said[start:end])
+            journal.note("ours")
+        journal.finish()
+    lines = [line for line in out.read_text().splitlines() if line != "dsv4ctl: ours"]
+    assert lines == ["first", "second", "third line", "last"]
+
+
+def test_a_line_without_end_is_passed_on_when_journald_would_break_it_too(tmp_path: Path) -> None:
+    with stderr_to(tmp_path / "out"):
+        journal = Journal(plain=True)
+        journal.forward(b"x" * 50_000)
+        journal.note("ours")
+    assert (tmp_path / "out").read_bytes() == b"x" * 50_000 + b"\ndsv4ctl: ours\n"
 
 
 def test_our_own_line_does_not_stick_to_a_bar_of_the_engines(tmp_path: Path) -> None:
