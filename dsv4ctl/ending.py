@@ -1,5 +1,6 @@
 """Ends trees of strays side by side: all are caught, then told to end, a limit each, KILL, look again until empty."""
 
+import math
 import signal
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
@@ -22,6 +23,8 @@ ORPHANED_S = 1.0
 LOOK_EVERY_S, DRAINS_EVERY_S, STUCK_EVERY_S = 0.02, 0.1, 0.5
 LOOK_AT_SERVICES_EVERY_S = 0.1
 SHOWN = 6
+STUCK = "a process in state D waits for the kernel or a driver: look at `dmesg`, or reboot the host"
+DEAF = "a process in state R is inside a system call that looks at no signal, and ends with it: try again later"
 DOWN = frozenset({ActiveState.INACTIVE, ActiveState.FAILED})
 
 
@@ -64,7 +67,7 @@ def end(steps: Sequence[EndTree], clock: Clock, tell: Tell) -> None:
     if left:
         raise LeftOver(
             f"cannot end {len(left)} process{'es' if len(left) > 1 else ''}: " + "; ".join(map(survivor, left)),
-            hint="a process in state D waits for the kernel or a driver: look at `dmesg`, or reboot the host",
+            hint=STUCK if any(threads.doing(i.pid)[0] == "D" for i in left) else DEAF,
         )
 
 
@@ -73,7 +76,7 @@ def state(process: Identity) -> str:
     found = procs.stat(process.pid)
     if found is None or found.start_ticks != process.start_ticks:
         return ""
-    return f"pid {process.pid} ({found.comm}, state {_doing(process.pid)})"
+    return f"pid {process.pid} ({found.comm}, {threads.words(process.pid)})"
 
 
 def survivor(process: Identity) -> str:
@@ -81,7 +84,7 @@ def survivor(process: Identity) -> str:
     found = procs.read(process.pid)
     if found is None or found.identity != process:
         return f"pid {process.pid} is on its way out"
-    return ", ".join((f"{words.who(found)} is in state {_doing(process.pid)}", *holdings(process)))
+    return ", ".join((f"{words.who(found)} is in {threads.words(process.pid)}", *holdings(process)))
 
 
 def holdings(process: Identity) -> tuple[str, ...]:
@@ -90,11 +93,6 @@ def holdings(process: Identity) -> tuple[str, ...]:
     ports = sorted({holder.listener.port for holder in holders})
     nodes = sorted(census.device_nodes(process.pid))
     return (*(f"listens on port {port}" for port in ports), *([f"has {', '.join(nodes)} open"] if nodes else []))
-
-
-def _doing(pid: int) -> str:
-    state_, waits = threads.doing(pid)
-    return f"{state_} in {waits}" if waits else state_
 
 
 def _side_by_side(courses: Iterable[Course], clock: Clock, tell: Tell) -> tuple[Identity, ...]:
@@ -130,14 +128,16 @@ def _processes(net: Net, clock: Clock, step: EndTree) -> Course:
     everyone = yield Ending()
     root, left = net.tree.root.identity, net.look(everyone)
     net.ours = procs.signal(root, signal.SIGTERM)
-    kill_at = clock.now() + (step.term_s if net.ours else 0.0)
+    kill_at, give_up_at = clock.now() + (step.term_s if net.ours else 0.0), math.inf
     while left or not net.is_gone():
         now = clock.now()
         if root not in left or threads.is_killed(root.pid):
             kill_at = min(kill_at, now + ORPHANED_S)
-        if now >= kill_at + step.kill_s:
+        if now >= give_up_at:
             return left
         if now >= kill_at:
+            # Counted from the first KILL: on a busy host a look may come later than the whole limit.
+            give_up_at = min(give_up_at, now + step.kill_s)
             net.kill(left)
         left = net.look((yield Ending(left, now >= kill_at)))
     return ()
@@ -148,15 +148,16 @@ def _service(net: Net, clock: Clock, step: EndTree) -> Course:
     yield Ending()
     unit = step.tree.unit
     systemd.stop(unit, block=False)
-    kill_at, look_at, down = clock.now() + step.term_s, clock.now(), False
+    kill_at, give_up_at, look_at, down = clock.now() + step.term_s, math.inf, clock.now(), False
     while True:
         now = clock.now()
         if now >= look_at:
             look_at, down = now + LOOK_AT_SERVICES_EVERY_S, systemd.show((unit,))[unit].active in DOWN
         left = tuple(i for i in step.tree.members if procs.alive(i))
-        if (down and not left) or now >= kill_at + step.kill_s:
+        if (down and not left) or now >= give_up_at:
             return left
         if now >= kill_at:
+            give_up_at = min(give_up_at, now + step.kill_s)
             systemd.kill(unit)
         if down:
             net.kill(left)

@@ -27,6 +27,15 @@ def doing(pid: int) -> tuple[str, str]:
     return _state(where), "" if waits == "0" else waits
 
 
+def words(pid: int) -> str:
+    """The same in words: `state D in request_wait_answer`, `state R inside the kernel` of one that is deaf there."""
+    state, waits = doing(pid)
+    if not waits and state == "R" and is_killed(pid):
+        # It would have ended where it came from: nothing but a call that looks at no signal keeps it.
+        return f"state {state} inside the kernel"
+    return f"state {state} in {waits}" if waits else f"state {state}"
+
+
 def is_killed(pid: int) -> bool:
     """Whether SIGKILL, or another signal that is fatal to it, has reached a process that has not ended yet."""
     try:

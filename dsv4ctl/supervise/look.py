@@ -68,9 +68,8 @@ def described(holder: Holder) -> str:
 
 def one(process: Identity) -> str:
     """A process by its number, name and state, and what it waits for in the kernel."""
-    found, (state, waits) = procs.read(process.pid), threads.doing(process.pid)
-    doing = f"{state} in {waits}" if waits else state
-    return f"pid {process.pid} ({found.comm}, state {doing})" if found else f"pid {process.pid}"
+    found = procs.read(process.pid)
+    return f"pid {process.pid} ({found.comm}, {threads.words(process.pid)})" if found else f"pid {process.pid}"
 
 
 def suspects(holder: Holder) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dsv4ctl.blame import Tree
 from dsv4ctl.clock import RealClock, until
 from dsv4ctl.free import EndTree
 from dsv4ctl.model import Identity
+from dsv4ctl.problems import LeftOver
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -78,6 +80,19 @@ def test_trees_are_ended_side_by_side_with_one_limit_for_all(start: Start) -> No
     assert not seen[0].killed
     assert not [i for tree in trees for i in tree.members if procs.alive(i)]
     assert all(len(now.left) in (0, 8) for now in seen if not now.killed)
+
+
+def test_a_tree_that_is_deaf_is_killed_even_where_no_time_is_given_for_it_to_go(start: Start) -> None:
+    """Or where a busy host takes longer for one look than the whole limit."""
+    process = start(FAMILY.format(first="signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
+    assert until(lambda: len(procs.descendants(process.pid)) == 3 or None, RealClock(), 5, 0.01)
+    tree = tree_of(process.pid)
+
+    with suppress(LeftOver):
+        ending.end([replace(step(tree, 0.0), kill_s=0.0)], RealClock(), lambda _: None)
+
+    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert until(lambda: not any(map(procs.alive, tree.members)) or None, RealClock(), 30, 0.01)
 
 
 def test_looks_become_rarer_where_nothing_happens() -> None:
