@@ -1,7 +1,8 @@
 """The built-in topologies, the operator's own, and on which GPUs a mode is placed. Knows the words of the house."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -71,16 +72,14 @@ def gpus_text(gpus: Iterable[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs) or "none"
 
 
-def find(name: str, own: Mapping[str, Mode]) -> Mode:
-    """The mode of this name, built in or the operator's.
+def find(name: str, given: Mapping[str, Mode]) -> Mode:
+    """The mode of this name: of those that are given, which may take a built-in one's place, or built in.
 
     Raises ValueError that says which modes there are.
     """
-    known = (*BUILT_IN, *own)
-    if name in own:
-        return own[name]
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+    known = {**BUILT_IN, **given}
+    if name in known:
+        return known[name]
     near = get_close_matches(name, known, n=1)
     raise ValueError((f"did you mean {near[0]}? " if near else "") + f"the modes are {', '.join(known)}")
 
@@ -90,24 +89,57 @@ def place(mode: Mode, gpus: tuple[int, ...] | None) -> Mode:
 
     Raises ValueError where there are not as many GPUs as ranks; none at all is allowed, for engines on a CPU.
     """
-    if gpus is None:
-        return mode
-    ranks = sum(shape.tp for shape in mode.roles)
-    if gpus and len(gpus) != ranks:
-        raise ValueError(f"{ranks} ranks (tp) need {ranks} GPUs and {len(gpus)} are given")
-    return replace(mode, roles=tuple(_dealt(mode.roles, gpus)))
+    return mode if gpus is None else replace(mode, roles=_dealt(mode.roles, gpus))
 
 
-def _dealt(shapes: Iterable[RoleShape], gpus: tuple[int, ...]) -> Iterator[RoleShape]:
+def change(mode: Mode, role: Role, *, tp: int | None, gpus: tuple[int, ...] | None) -> Mode:
+    """The mode with other ranks or GPUs for one of its roles; None: as they are.
+
+    A role that is there twice has so many ranks each, and its GPUs are dealt in order.
+    Raises ValueError where the mode has no such role, or there are not as many GPUs as ranks.
+    """
+    shapes = tuple(replace(shape, tp=tp or shape.tp) for shape in mode.roles if shape.role is role)
+    if not shapes:
+        raise ValueError(f"mode {mode.name} has {' and '.join(roles(mode))}")
+    changed = iter(shapes if gpus is None else _dealt(shapes, gpus))
+    return replace(mode, roles=tuple(next(changed) if shape.role is role else shape for shape in mode.roles))
+
+
+def roles(mode: Mode) -> tuple[Role, ...]:
+    """The roles of a mode for which ranks and GPUs can be chosen, each once: all but the router."""
+    return tuple(dict.fromkeys(shape.role for shape in mode.roles if shape.role is not Role.ROUTER))
+
+
+def _dealt(shapes: Iterable[RoleShape], gpus: tuple[int, ...]) -> tuple[RoleShape, ...]:
+    """Each with the next GPUs, as many as it has ranks."""
+    found = []
+    check(sum(shape.tp for shape in shapes), gpus)
     for shape in shapes:
-        yield replace(shape, gpus=gpus[: shape.tp])
+        found.append(replace(shape, gpus=gpus[: shape.tp]))
         gpus = gpus[shape.tp :]
+    return tuple(found)
 
 
-def check(shape: RoleShape) -> None:
-    """Raises ValueError where a role's ranks and GPUs do not match."""
-    if shape.gpus and len(shape.gpus) != shape.tp:
-        raise ValueError(f"{shape.tp} ranks (tp) need {shape.tp} GPUs and {len(shape.gpus)} are given")
+def check(ranks: int, gpus: tuple[int, ...]) -> None:
+    """Raises ValueError where there are GPUs, and not one for each rank."""
+    if gpus and len(gpus) != ranks:
+        raise ValueError(f"{need(ranks)} and {len(gpus)} {'is' if len(gpus) == 1 else 'are'} given")
+
+
+def need(ranks: int) -> str:
+    """How many GPUs ranks need, in words."""
+    return "1 rank (tp) needs 1 GPU" if ranks == 1 else f"{ranks} ranks (tp) need {ranks} GPUs"
+
+
+def check_apart(mode: Mode) -> None:
+    """Raises ValueError where roles share a GPU: the second to start would find it taken."""
+    users: defaultdict[int, list[Role]] = defaultdict(list)
+    for shape in mode.roles:
+        for gpu in shape.gpus:
+            users[gpu].append(shape.role)
+    if twice := [gpu for gpu, some in users.items() if len(some) > 1]:
+        both = " and ".join(users[twice[0]])
+        raise ValueError(f"GPU{'s' if twice[1:] else ''} {gpus_text(twice)} cannot be of {both} both")
 
 
 def complete(mode: Mode) -> Mode:
@@ -115,11 +147,11 @@ def complete(mode: Mode) -> Mode:
 
     Raises ValueError where the roles do not go together.
     """
-    roles = frozenset(shape.role for shape in mode.roles)
-    if not roles:
+    there = frozenset(roles(mode))
+    if not there:
         raise ValueError("it needs a role: server = { tp = 4, gpus = [0, 1, 2, 3] }")
-    if roles == {Role.PREFILL, Role.DECODE}:
+    if there == {Role.PREFILL, Role.DECODE}:
         return replace(mode, roles=(*mode.roles, ROUTER))
-    if roles != {Role.SERVER}:
+    if there != {Role.SERVER}:
         raise ValueError("it needs either a server, or a prefill and a decode")
     return mode

@@ -6,10 +6,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from dsv4ctl import modes, quantity
-from dsv4ctl.config import words
+from dsv4ctl.config import given_modes, words
 from dsv4ctl.config.faults import Fault, Key
-from dsv4ctl.config.schema import TABLES, Config, EngineTable, LimitsTable, ModeTable, Table
-from dsv4ctl.model import EngineSpec, HostSpec, Limits, MemorySpec, Mode, Role, RoleShape, RouterSpec, TransferSpec
+from dsv4ctl.config.schema import TABLES, Config, EngineTable, LimitsTable, Table
+from dsv4ctl.model import EngineSpec, HostSpec, Limits, MemorySpec, Mode, RouterSpec, TransferSpec
 
 # Limits that must be shorter than another, lest they never come to act; True: as long as it will do.
 _SHORTER = (
@@ -22,12 +22,12 @@ PORTS_EACH = 10
 
 
 def build(config: Config, *, bad: frozenset[Key]) -> tuple[HostSpec, Mapping[str, Mode], tuple[Fault, ...]]:
-    """The spec, the operator's own modes, and where values contradict each other.
+    """The spec, the modes that are given, and where values contradict each other.
 
     `bad` names keys whose values were wrong and were left out: what depends on them is not complained about again.
     """
-    own = {name: _own_mode(name, table) for name, table in config.modes.items()}
-    mode, mode_faults = _chosen(config, own, bad)
+    given, given_faults = given_modes.read(config.modes, placed=config.gpus is not None)
+    mode, mode_faults = _chosen(config, given, bad | {fault.key for fault in given_faults})
     spec = replace(
         HostSpec(mode=mode),
         **_given(config, leave_out=("mode", "gpus", "modes", *TABLES)),
@@ -37,8 +37,8 @@ def build(config: Config, *, bad: frozenset[Key]) -> tuple[HostSpec, Mapping[str
         router=RouterSpec(**_given(config.router)),
         limits=_limits(config.limits),
     )
-    own_faults = (fault for mode in own.values() for fault in _role_faults(mode))
-    return spec, own, (*own_faults, *mode_faults, *_engine_faults(config, bad), *_order_faults(config, spec, bad))
+    crossed = (*_engine_faults(config, bad), *_order_faults(config, spec, bad))
+    return spec, given, (*given_faults, *mode_faults, *crossed)
 
 
 def _given(table: Table, leave_out: Collection[str] = ()) -> dict[str, Any]:
@@ -47,53 +47,21 @@ def _given(table: Table, leave_out: Collection[str] = ()) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(table, name)) is not None}
 
 
-def _own_mode(name: str, table: ModeTable) -> Mode:
-    roles = [(role, shape) for role in Role if (shape := getattr(table, role, None)) is not None]
-    mode = Mode(name=name, roles=tuple(RoleShape(role=role, tp=shape.tp, gpus=shape.gpus) for role, shape in roles))
-    return mode if _combination(mode) else modes.complete(mode)
-
-
-def _combination(mode: Mode) -> str:
-    """Why the roles do not go together; '' when they do."""
-    if any(shape.role is Role.ROUTER for shape in mode.roles):
-        return ""
-    try:
-        modes.complete(mode)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _role_faults(mode: Mode) -> Iterator[Fault]:
-    if why := _combination(mode):
-        yield Fault(("modes", mode.name), f"cannot use this mode: {why}")
-    for shape in mode.roles:
-        try:
-            modes.check(shape)
-        except ValueError as error:
-            yield Fault(("modes", mode.name, str(shape.role)), f"cannot use this role: {error}")
-
-
-def _chosen(config: Config, own: Mapping[str, Mode], bad: frozenset[Key]) -> tuple[Mode, tuple[Fault, ...]]:
+def _chosen(config: Config, given: Mapping[str, Mode], bad: frozenset[Key]) -> tuple[Mode, tuple[Fault, ...]]:
     """The mode that is asked for on the GPUs that are asked for; the default one where that cannot be told."""
     name = config.mode or modes.DEFAULT
     default = modes.BUILT_IN[modes.DEFAULT]
     if ("mode",) in bad or any(key[:2] == ("modes", name) for key in bad):
         return default, ()
     try:
-        mode = modes.find(name, own)
+        mode = modes.find(name, given)
     except ValueError as error:
         return default, (Fault(("mode",), f"cannot use {words.shown(name)}: {error}"),)
-    if next(_role_faults(mode), None):
-        return default, ()
     try:
         return modes.place(mode, config.gpus), ()
     except ValueError as error:
-        fits = [
-            m.name
-            for m in (*modes.BUILT_IN.values(), *own.values())
-            if sum(r.tp for r in m.roles) == len(config.gpus or ())
-        ]
+        known = {**modes.BUILT_IN, **given}
+        fits = [m.name for m in known.values() if sum(r.tp for r in m.roles) == len(config.gpus or ())]
         other = f"; mode {fits[0]} has as many" if fits else ""
         return default, (
             Fault(("gpus",), f"cannot place mode {name} on GPUs {modes.gpus_text(config.gpus or ())}: {error}{other}"),

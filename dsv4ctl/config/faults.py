@@ -47,8 +47,6 @@ def from_schema(error: Mapping[str, Any]) -> Fault:
     match error["type"]:
         case "extra_forbidden":
             return Fault(key, f"cannot use this key: it is not known; {_meant(key)}")
-        case "missing":
-            return Fault(key[:-1], f"cannot be used without the key {key[-1]}")
     return Fault(key, f"cannot use {words.shown(error['input'], key)}: {_reason(error)}")
 
 

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from dsv4ctl.config import checks, faults
 from dsv4ctl.config.faults import Fault, Key, flag_of
 from dsv4ctl.config.lines import lines
-from dsv4ctl.config.schema import KEYS, Config
+from dsv4ctl.config.schema import KEYS, Config, ModeTable, RoleTable
 from dsv4ctl.model import HostSpec, Mode
 from dsv4ctl.problems import BadConfig
 
@@ -22,7 +22,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """What is in force: the checked spec, the operator's modes, and for every key where its value came from."""
+    """What is in force: the checked spec, the modes that the file holds, and where each key's value came from."""
 
     spec: HostSpec
     modes: Mapping[str, Mode]
@@ -51,10 +51,10 @@ def load(text: str | None, flags: Mapping[str, object], *, path: str) -> Effecti
     sources = _sources(text or "", path, known)
     merged = _merge(file, known)
     config, wrong = _validate(merged)
-    spec, own, crossed = checks.build(config, bad=frozenset(fault.key for fault in wrong))
+    spec, held, crossed = checks.build(config, bad=frozenset(fault.key for fault in wrong))
     if problems := (*strange, *wrong, *crossed):
         raise BadConfig(tuple(dict.fromkeys(faults.message(f, {"": path, **sources}) for f in problems)), hint=HINT)
-    return Effective(spec=spec, modes=own, sources=_complete(sources, config))
+    return Effective(spec=spec, modes=held, sources=_complete(sources, config))
 
 
 def _parse(text: str, path: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _complete(sources: Mapping[str, str], config: Config) -> dict[str, str]:
     complete |= {
         key: place for key, place in sources.items() if key in complete and key.startswith("engine.environment.")
     }
-    complete |= {f"modes.{name}": _first(sources, f"modes.{name}") for name in config.modes}
+    complete |= {key: place for name, table in config.modes.items() for key, place in _of_mode(sources, name, table)}
     if config.engine.venv:
         complete["engine.python"] = f"{complete['engine.venv']} (engine.venv)"
     if config.engine.model and not config.engine.served_model_name:
@@ -138,9 +138,14 @@ def _complete(sources: Mapping[str, str], config: Config) -> dict[str, str]:
     return complete
 
 
-def _first(sources: Mapping[str, str], key: str) -> str:
-    """The place of a table: its own header, or that of the first thing in it."""
-    return next((place for known, place in sources.items() if f"{known}.".startswith(f"{key}.")), "")
+def _of_mode(sources: Mapping[str, str], name: str, table: ModeTable) -> Iterator[tuple[str, str]]:
+    """The source of each key of a mode's roles; what a built-in one is not given of them is a default."""
+    header = next((place for key, place in sources.items() if f"{key}.".startswith(f"modes.{name}.")), "")
+    for role in ModeTable.model_fields:
+        given: RoleTable | None = getattr(table, role)
+        for part in RoleTable.model_fields:
+            key = f"modes.{name}.{role}.{part}"
+            yield key, DEFAULT if given is None or getattr(given, part) is None else sources.get(key, header)
 
 
 def _is_set(config: Config, key: str) -> bool:

@@ -39,8 +39,7 @@ Backend = Annotated[str, BeforeValidator(words.one_of("nixl", "mooncake", "moonc
 Policy = Annotated[str, BeforeValidator(words.policy)]
 VariableName = Annotated[str, BeforeValidator(words.variable_name)]
 VariableValue = Annotated[str, BeforeValidator(words.variable_value)]
-ModeWord = Annotated[str, BeforeValidator(words.pattern(words.MODE_NAME, words.MODE_NAME_ALLOWED))]
-ModeName = Annotated[str, BeforeValidator(words.own_mode_name)]
+ModeName = Annotated[str, BeforeValidator(words.pattern(words.MODE_NAME, words.MODE_NAME_ALLOWED))]
 Choice = Annotated[
     str,
     BeforeValidator(words.pattern(r"[A-Za-z0-9][\w.-]{0,60}", "a word as the engine's --help lists it, such as auto")),
@@ -123,10 +122,10 @@ class LimitsTable(Table):
 
 
 class RoleTable(Table):
-    """One role of a mode: server = { tp = 4, gpus = [0, 1, 2, 3] }"""
+    """One role of a mode: server = { tp = 4, gpus = [0, 1, 2, 3] }; of a built-in mode, what is to be different."""
 
-    tp: Ranks
-    gpus: Gpus
+    tp: Ranks | None = None
+    gpus: Gpus | None = None
 
 
 class ModeTable(Table):
@@ -140,7 +139,7 @@ class ModeTable(Table):
 class Config(Table):
     """The whole file."""
 
-    mode: ModeWord | None = None
+    mode: ModeName | None = None
     host: Address | None = None
     port: Port | None = None
     gpus: Gpus | None = None
@@ -178,6 +177,8 @@ def keys_of(path: tuple[str | int, ...]) -> tuple[str, ...]:
             return tuple(Config.model_fields)
         case (str(table),) if table in TABLES:
             return tuple(TABLES[table].model_fields)
+        case ("modes", str(name)) if name in modes.BUILT_IN:
+            return tuple(map(str, modes.roles(modes.BUILT_IN[name])))
         case ("modes", _):
             return tuple(ModeTable.model_fields)
         case ("modes", _, _):

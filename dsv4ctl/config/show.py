@@ -21,16 +21,26 @@ class Row:
 
 
 def rows(effective: Effective) -> tuple[Row, ...]:
-    """Every key with its value and source, in the order of the example file; then the operator's own modes."""
+    """Every key with its value and source, in the order of the example file; then the roles of the modes it holds."""
     spec = effective.spec
     found = [
         _row(key, _value(spec, key), effective) for key in KEYS if key not in ("engine.environment", "engine.venv")
     ]
     for name, value in spec.engine.environment:
         found.append(_row(f"engine.environment.{name}", secret.value_shown(name, value), effective))
-    for name, mode in effective.modes.items():
-        found.append(Row(f"modes.{name}", mode_text(mode), mode_text(mode), effective.sources.get(f"modes.{name}", "")))
+    found += [
+        _row(f"modes.{mode.name}.{role}.{part}", value, effective)
+        for mode in effective.modes.values()
+        for role in modes.roles(mode)
+        for part, value in _shape(mode, role).items()
+    ]
     return tuple(found)
+
+
+def _shape(mode: Mode, role: Role) -> dict[str, Value]:
+    """A role as the file holds it: two servers have as many ranks each, and one list of GPUs."""
+    shapes = [shape for shape in mode.roles if shape.role is role]
+    return {"tp": shapes[0].tp, "gpus": [gpu for shape in shapes for gpu in shape.gpus]}
 
 
 def _row(key: str, value: Value, effective: Effective) -> Row:
@@ -58,12 +68,13 @@ def _value(spec: HostSpec, key: str) -> Value:
 
 def text_of(key: str, value: Value) -> str:
     """A value for people: 524288 (512k), 40m, GPUs 0-3; "-" where nothing is set."""
-    if value is None or (value == [] and key != "gpus"):
+    are_gpus = key.rpartition(".")[2] == "gpus"
+    if value is None or (value == [] and not are_gpus):
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return modes.gpus_text(map(int, value)) if key == "gpus" else " ".join(map(_quoted, map(str, value)))
+        return modes.gpus_text(map(int, value)) if are_gpus else " ".join(map(_quoted, map(str, value)))
     if isinstance(value, int) and key.startswith("memory."):
         return quantity.count_text(value)
     if isinstance(value, int) and key.startswith("limits.") and key != "limits.starts":

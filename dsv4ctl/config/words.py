@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-from dsv4ctl import modes, quantity, secret
+from dsv4ctl import quantity, secret
 from dsv4ctl.config import engine_args
 from dsv4ctl.unitfile import RUNNERS, SHELLS
 
@@ -124,14 +124,6 @@ def pattern(expression: str, allowed: str) -> Callable[[object], str]:
 
 
 served_name = pattern(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,200}", "a name without colon and spaces")
-
-
-def own_mode_name(value: object) -> str:
-    """A name for a mode of the operator's own."""
-    name = pattern(MODE_NAME, MODE_NAME_ALLOWED)(value)
-    if name in modes.BUILT_IN:
-        raise ValueError("it belongs to a built-in mode; choose another")
-    return name
 
 
 def address(value: object) -> str:

@@ -10,8 +10,8 @@ from dsv4ctl.rehearsal import machine as rehearsal
 from dsv4ctl.rehearsal.private import Machine
 
 CONFIG = """
-mode = "cpu"
 port = 30001
+gpus = []
 
 [engine]
 venv = "{folder}/venv"
@@ -43,12 +43,12 @@ max_running_requests = 4
 drain = "10m"
 restart = "1s"
 
-[modes.cpu]
-server = {{ tp = 1, gpus = [] }}
+[modes.single-tp4]
+server.tp = 1
 
-[modes.cpu-pair]
-prefill = {{ tp = 1, gpus = [] }}
-decode = {{ tp = 1, gpus = [] }}
+[modes.pd]
+prefill.tp = 1
+decode.tp = 1
 """
 
 

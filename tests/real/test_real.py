@@ -81,7 +81,7 @@ print(len(lines), lines[-1].decode().strip())
 
 
 def test_the_real_engine_is_deployed_and_proved(machine: Machine) -> None:
-    served = dsv4ctl(machine, "deploy")
+    served = dsv4ctl(machine, "deploy", "--mode", "single-tp4")
 
     assert f"{UNIT} serves tiny on http://127.0.0.1:30001" in served.stdout
     assert int(machine.run(("python3", "-c", CHAT), timeout_s=90).stdout) > 0

@@ -80,7 +80,7 @@ def verdict(machine: Machine) -> str:
 
 
 def test_the_real_pair_is_deployed_and_proved_by_an_answer_that_both_halves_counted(machine: Machine) -> None:
-    done = dsv4ctl(machine, "deploy", "--mode", "cpu-pair")
+    done = dsv4ctl(machine, "deploy", "--mode", "pd")
 
     (proved,) = (line for line in done.stdout.splitlines() if line.startswith("ok: "))
     assert f"{ROUTER} serves tiny on http://127.0.0.1:30001" in done.stdout

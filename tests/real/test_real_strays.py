@@ -5,19 +5,12 @@ titled python, without a port and without a client. They are not left alone for 
 then finds nobody to tell that it is ready sends SIGQUIT to its parent, and a systemd as the first process dies of it.
 """
 
-import shlex
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from dsv4ctl.rehearsal.private import Machine
-from tests.contract import conftest as engines
+from tests.real.byhand import children, everything, login_shell, start, until
 from tests.system.strays import tell
-
-PORT = 30011
-# Two cores and all of SGLang to import.
-IMPORT_S = 120
 
 
 def test_what_a_sigkill_leaves_of_a_server_whose_children_begin_to_import_is_gone_after_a_teardown(
@@ -51,27 +44,6 @@ def test_what_a_sigterm_leaves_of_a_server_whose_children_are_amid_their_imports
     assert everything(machine) == before
 
 
-def login_shell(machine: Machine) -> subprocess.Popen[str]:
-    """A shell that leads a session, as one over ssh does."""
-    shell = machine.popen(("setsid", "bash"))
-    tell(shell, "true")
-    return shell
-
-
-def start(ours: subprocess.Popen[str], folder: Path) -> int:
-    """Start a server in the background, as people do; its pid."""
-    build = engines.real(folder)
-    settings = [f"{name}={shlex.quote(value)}" for name, value in build.environment]
-    words = [str(build.python), "-m", "sglang.launch_server", "--model-path", str(build.model), "--port", str(PORT)]
-    return int(tell(ours, f"{' '.join(settings)} {shlex.join([*words, *build.flags])} >/tmp/{PORT}.log 2>&1 & echo $!"))
-
-
-def children(machine: Machine, pid: int) -> list[int]:
-    # Processes start their children from any of their threads, and a thread may end while it is looked at.
-    script = f"cat /proc/{pid}/task/*/children 2>/dev/null || true"
-    return [int(word) for word in machine.run(("sh", "-c", script), timeout_s=20).stdout.split()]
-
-
 def left(machine: Machine, ours: subprocess.Popen[str]) -> dict[int, str]:
     """Pid -> comm of what was started in a shell's session and still runs."""
     shell = tell(ours, "echo $$").strip()
@@ -80,15 +52,6 @@ def left(machine: Machine, ours: subprocess.Popen[str]) -> dict[int, str]:
     return {
         int(pid): comm for pid, session, state, comm in rows if session == shell != pid and not state.startswith("Z")
     }
-
-
-def everything(machine: Machine) -> tuple[set[int], str, list[str]]:
-    """What there is, seen from outside: every process of the machine, its listeners, its shared memory."""
-    # systemd starts the bus when it is first asked for a scope.
-    files = [file for file in machine.group.rglob("cgroup.procs") if file.parent.name != "dbus.service"]
-    pids = {int(line) for file in files for line in file.read_text().split()}
-    listeners = machine.run(("ss", "-ltnH"), timeout_s=20).stdout
-    return pids, listeners, sorted(path.name for path in (machine.root / "dev/shm").iterdir())
 
 
 def has_torch(machine: Machine, pid: int) -> bool:
@@ -106,10 +69,3 @@ def end_and_see_nothing_left(machine: Machine, ours: subprocess.Popen[str]) -> N
     assert "no engines of any kind left" in said
     assert left(machine, ours) == {}
     assert tell(ours, "echo alive").strip() == "alive"
-
-
-def until(found: Callable[[], bool]) -> None:
-    end = time.monotonic() + IMPORT_S
-    while not found():
-        assert time.monotonic() < end
-        time.sleep(0.05)

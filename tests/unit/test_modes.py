@@ -32,6 +32,11 @@ def test_dual_tp4_is_two_servers_on_one_half_each_behind_a_router() -> None:
     assert modes.find("dual-tp4", {}).roles == (server(4, 0, 1, 2, 3), server(4, 4, 5, 6, 7), modes.ROUTER)
 
 
+def test_a_mode_that_is_given_takes_the_place_of_the_built_in_one() -> None:
+    mine = Mode(name="pd", roles=())
+    assert modes.find("pd", {"pd": mine}) is mine
+
+
 def test_an_unknown_mode_is_answered_with_the_nearest_and_all_names() -> None:
     with pytest.raises(
         ValueError, match=r"did you mean single-tp4\? the modes are single-tp4, single-tp8, pd, dual-tp4, mine"
@@ -127,3 +132,29 @@ def test_a_prefill_and_a_decode_of_the_operators_own_get_a_router() -> None:
 def test_roles_that_do_not_go_together_are_refused(roles: tuple[Role, ...]) -> None:
     with pytest.raises(ValueError, match="it needs"):
         modes.complete(Mode(name="mine", roles=tuple(RoleShape(role=role, tp=1, gpus=()) for role in roles)))
+
+
+def test_of_a_mode_one_role_is_changed_and_the_others_stay() -> None:
+    changed = modes.change(modes.BUILT_IN["pd"], Role.DECODE, tp=2, gpus=(6, 7))
+    assert changed.roles == (
+        modes.BUILT_IN["pd"].roles[0], RoleShape(role=Role.DECODE, tp=2, gpus=(6, 7)), modes.ROUTER,
+    )  # fmt: skip
+
+
+def test_of_a_role_ranks_or_gpus_may_be_changed_alone() -> None:
+    single = modes.BUILT_IN["single-tp4"]
+    assert modes.change(single, Role.SERVER, tp=None, gpus=()).roles == (server(4),)
+    assert modes.change(single, Role.SERVER, tp=1, gpus=None).roles == (server(1, 0, 1, 2, 3),)
+
+
+def test_a_role_that_a_mode_has_not_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="mode pd has prefill and decode"):
+        modes.change(modes.BUILT_IN["pd"], Role.SERVER, tp=1, gpus=())
+
+
+def test_roles_that_share_a_gpu_are_refused() -> None:
+    pair = tuple(RoleShape(role=role, tp=2, gpus=(0, 1)) for role in (Role.PREFILL, Role.DECODE))
+    with pytest.raises(ValueError, match=r"GPUs 0,1 cannot be of prefill and decode both"):
+        modes.check_apart(Mode(name="mine", roles=pair))
+    for mode in modes.BUILT_IN.values():
+        modes.check_apart(mode)

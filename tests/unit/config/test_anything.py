@@ -38,7 +38,7 @@ SCALARS = TEXT | WORDS | st.booleans() | st.integers(-(2**70), 2**70) | st.float
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=8
 )
-NAMES = ("engine", "memory", "limits", "modes", "server", "tp", "single-tp4", "mine", "prefill")
+NAMES = ("engine", "memory", "limits", "modes", "server", "tp", "gpus", "single-tp4", "pd", "mine", "prefill")
 KEY = st.sampled_from(
     [*NAMES, *TOP_KEYS, *EngineTable.model_fields, *MemoryTable.model_fields, *LimitsTable.model_fields]
 )

@@ -153,6 +153,44 @@ def test_no_gpus_is_an_engine_on_a_cpu() -> None:
     assert load("gpus = []").spec.mode.roles[0].gpus == ()
 
 
+def shapes(text: str, mode: str) -> list[tuple[Role, int, tuple[int, ...]]]:
+    return [(shape.role, shape.tp, shape.gpus) for shape in load(text, mode=mode).spec.mode.roles]
+
+
+def test_of_a_built_in_mode_the_file_may_change_a_role_and_the_rest_stays_as_it_is_built_in() -> None:
+    assert shapes("[modes.pd]\ndecode = { gpus = [0, 1, 2, 3] }\nprefill.gpus = '4-7'", "pd") == [
+        (Role.PREFILL, 4, (4, 5, 6, 7)), (Role.DECODE, 4, (0, 1, 2, 3)), (Role.ROUTER, 0, ()),
+    ]  # fmt: skip
+    assert shapes("[modes.pd.decode]\ntp = 2\ngpus = [4, 5]", "pd") == [
+        (Role.PREFILL, 4, (0, 1, 2, 3)), (Role.DECODE, 2, (4, 5)), (Role.ROUTER, 0, ()),
+    ]  # fmt: skip
+
+
+def test_the_pair_of_one_rank_each_runs_on_a_cpu_where_no_gpus_are_given() -> None:
+    ranks = "[modes.pd]\nprefill.tp = 1\ndecode.tp = 1\n"
+    on_a_cpu = [(Role.PREFILL, 1, ()), (Role.DECODE, 1, ()), (Role.ROUTER, 0, ())]
+    assert shapes(f"gpus = []\n{ranks}", "pd") == on_a_cpu
+    assert shapes("[modes.pd]\nprefill = { tp = 1, gpus = [] }\ndecode = { tp = 1, gpus = [] }", "pd") == on_a_cpu
+    assert [r.gpus for r in load(ranks, mode="pd", gpus="none").spec.mode.roles] == [(), (), ()]
+    assert [r.gpus for r in load(ranks, mode="pd", gpus="6,7").spec.mode.roles] == [(6,), (7,), ()]
+
+
+def test_a_built_in_mode_that_the_file_changes_is_the_one_that_serves_by_default() -> None:
+    assert load("gpus = []\n[modes.single-tp4]\nserver.tp = 1").spec.mode == Mode(
+        name="single-tp4", roles=(RoleShape(role=Role.SERVER, tp=1, gpus=()),)
+    )
+
+
+def test_two_servers_of_a_built_in_mode_have_as_many_ranks_each_and_share_out_the_gpus() -> None:
+    assert shapes("[modes.dual-tp4]\nserver = { tp = 2, gpus = [7, 6, 5, 4] }", "dual-tp4") == [
+        (Role.SERVER, 2, (7, 6)), (Role.SERVER, 2, (5, 4)), (Role.ROUTER, 0, ()),
+    ]  # fmt: skip
+
+
+def test_a_built_in_mode_of_which_nothing_is_changed_is_as_it_is() -> None:
+    assert load("[modes.pd]\ndecode = {}", mode="pd").spec.mode == modes.BUILT_IN["pd"]
+
+
 def test_an_interpreter_by_option_takes_the_place_of_the_files_venv_and_the_other_way_round() -> None:
     assert (
         load('[engine]\nvenv = "/opt/a"', engine__python="/opt/b/bin/python").spec.engine.python == "/opt/b/bin/python"
@@ -187,7 +225,7 @@ def test_every_value_knows_the_line_or_the_option_it_came_from() -> None:
     assert sources["engine.environment.ODD"] == "config.toml:20"
     assert sources["memory.context_length"] == "config.toml:23"
     assert sources["limits.starts"] == "config.toml:43"
-    assert sources["modes.mine"] == "config.toml:45"
+    assert sources["modes.mine.server.tp"] == "config.toml:46"
     assert load("port = 30001").sources["host"] == "default"
 
 

@@ -33,11 +33,23 @@ def test_limits_are_seconds_with_the_duration_behind() -> None:
     assert row("limits.starts", None).text == "6"
 
 
-def test_a_mode_of_the_operator_is_shown_in_one_line() -> None:
+def test_a_mode_of_the_operator_is_shown_role_by_role() -> None:
     text = "[modes.mine]\nserver = { tp = 4, gpus = [4, 5, 6, 7] }"
-    assert row("modes.mine", text) == Row(
-        "modes.mine", "server tp 4 on GPUs 4-7", "server tp 4 on GPUs 4-7", "config.toml:1"
-    )
+    assert row("modes.mine.server.tp", text) == Row("modes.mine.server.tp", 4, "4", "config.toml:2")
+    assert row("modes.mine.server.gpus", text) == Row("modes.mine.server.gpus", [4, 5, 6, 7], "4-7", "config.toml:2")
+
+
+def test_of_a_built_in_mode_it_is_shown_what_the_file_changes_and_what_stays() -> None:
+    text = "[modes.pd]\nprefill.tp = 1\nprefill.gpus = []\n[modes.dual-tp4]\n"
+    shown = [row for row in config.rows(config.load(text, {}, path="config.toml")) if row.key.startswith("modes.")]
+    assert [(row.key, row.value, row.text, row.source) for row in shown] == [
+        ("modes.pd.prefill.tp", 1, "1", "config.toml:2"),
+        ("modes.pd.prefill.gpus", [], "none", "config.toml:3"),
+        ("modes.pd.decode.tp", 4, "4", "default"),
+        ("modes.pd.decode.gpus", [4, 5, 6, 7], "4-7", "default"),
+        ("modes.dual-tp4.server.tp", 4, "4", "default"),
+        ("modes.dual-tp4.server.gpus", [0, 1, 2, 3, 4, 5, 6, 7], "0-7", "default"),
+    ]
 
 
 def test_arguments_are_shown_so_that_spaces_and_line_ends_can_be_seen() -> None:
