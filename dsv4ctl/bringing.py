@@ -141,7 +141,8 @@ def _give_up(host: Host, instance: Instance, seen: Mapping[str, Looked], tell: T
     if state is not None and state.exit == SuperviseExit.PORT:
         said += _strangers(instance)
     said += _others(seen, instance.unit)
-    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=found.advice or f"dsv4ctl logs {instance.name}")
+    advice = found.advice or f"dsv4ctl logs {instance.name}"
+    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=advice, details={"unit": instance.unit})
 
 
 def _others(seen: Mapping[str, Looked], unit: str) -> str:

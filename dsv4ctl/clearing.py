@@ -1,6 +1,7 @@
 """teardown and who: from what shall be gone to the proof that it is. Deploy's counterpart; one page each."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from dsv4ctl import adopted, execute, free, gone, gpus, inquiry, installed, observe, plan, store, trees, turn
@@ -10,12 +11,13 @@ from dsv4ctl.findings import Check
 from dsv4ctl.free import Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
-from dsv4ctl.model import GpuView, HostView, Instance
+from dsv4ctl.model import GpuView, HostView, Identity, Instance
 from dsv4ctl.names import INSTANCE_FOLDER, UNIT_FOLDER
 from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem, WrongOption
 from dsv4ctl.steps import Step
 from dsv4ctl.store import Claim
 from dsv4ctl.telling import Tell, Waits
+from dsv4ctl.trees import UnitTree
 
 # A tree that its starter brings back, or that forks while it is ended, is ended again; more often it is no accident.
 ROUNDS = 20
@@ -61,10 +63,22 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teardown:
-    """What a teardown did, and the checks that nothing is left (empty without --verify)."""
+    """What a teardown was to do, the checks that nothing is left (empty without --verify), and what could not be done
+    or is left, if so."""
 
     steps: tuple[Step, ...]
     checks: tuple[Check, ...] = ()
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """How far the work of a teardown came: who is on its ports and GPUs after it, who of our own units outlives a
+    KILL, and what ended it early."""
+
+    found: Found
+    survivors: tuple[Identity, ...] = ()
+    failed: Problem | None = None
 
 
 def prepare(host: Host, aim: Aim) -> Clearing:
@@ -91,26 +105,41 @@ def prepare(host: Host, aim: Aim) -> Clearing:
 def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool, claim: Claim | None = None) -> Teardown:
     """Stop what is asked for of ours, end strays on its ports and GPUs, and with `verify` check that nothing is left.
 
-    Raises LeftOver when a process cannot be ended.
+    What could not be done or is left is told with the checks, not raised: they stand in every case. Raises Problem for
+    what cannot be begun.
     """
     host.require_live()
     with turn.taken(host, claim or Claim(what="teardown"), tell) as taken:
         made = prepare(host, aim)
         known = trees.of(made.view)
-        execute.carry_out(host, made.steps, taken.tell)
+        done = _clear(host, made, aim, known, taken.tell)
+        checks: tuple[Check, ...] = ()
+        if verify or done.survivors:
+            # Who could not be ended was waited for already; what keeps us from looking comes after why we look.
+            limit_s = 0.0 if done.failed else aim.limit_s
+            look = gone.Look(instances=made.instances, trees=known, wanted=made.wanted, limit_s=limit_s)
+            is_bare = verify and not (made.instances or made.wanted.adopted or aim.is_narrow)
+            with suppress(Problem) if done.failed else nullcontext():
+                seen = _around(host, look, taken.tell) if is_bare else gone.checks(host, look, done.found, taken.tell)
+                checks = (*seen, *_unknown(host, aim), *_unseen(done.failed, seen))
+        problem = done.failed or worst(checks)
+        taken.ends_as(problem)
+    return Teardown(steps=made.steps, checks=checks, problem=problem)
+
+
+def _clear(host: Host, made: Clearing, aim: Aim, known: Iterable[UnitTree], tell: Tell) -> Cleared:
+    """Do the steps, end what outlived its unit and what came back, until one of that fails; then only look."""
+    try:
+        execute.carry_out(host, made.steps, tell)
         survivors = trees.end(host, known, aim.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
         # A supervisor that was killed could not remove the file with the key.
         for instance in made.instances:
             store.files.remove(host.paths.secrets(instance.name))
-        found = _end_what_came_back(host, made, aim, taken.tell)
-        checks: tuple[Check, ...] = ()
-        if verify or survivors:
-            look = gone.Look(instances=made.instances, trees=known, wanted=made.wanted, limit_s=aim.limit_s)
-            is_bare = verify and not (made.instances or made.wanted.adopted or aim.is_narrow)
-            seen = _around(host, look, taken.tell) if is_bare else gone.checks(host, look, found, taken.tell)
-            checks = (*seen, *_unknown(host, aim))
-            taken.ends_as(worst(checks))
-    return Teardown(steps=made.steps, checks=checks)
+        return Cleared(found=_end_what_came_back(host, made, aim, tell), survivors=survivors)
+    except Problem as problem:
+        with suppress(Problem):
+            return Cleared(found=inquiry.look(*_again(made)), failed=problem)
+        return Cleared(found=made.found, failed=problem)
 
 
 def _around(host: Host, look: gone.Look, tell: Tell) -> tuple[Check, ...]:
@@ -118,6 +147,13 @@ def _around(host: Host, look: gone.Look, tell: Tell) -> tuple[Check, ...]:
     seen = gpus.read()
     wanted = replace(look.wanted, everything=True, gpus=frozenset(gpu.uuid for gpu in seen.gpus), evict=())
     return gone.around(host, replace(look, wanted=wanted), inquiry.look(wanted, seen), tell)
+
+
+def _unseen(failed: Problem | None, seen: Iterable[Check]) -> tuple[Check, ...]:
+    """What could not be done, where no look at the host shows it: a process that holds nothing any more, say."""
+    if failed is None or not all(check.ok for check in seen):
+        return ()
+    return (Check(what="steps", ok=False, words=str(failed), hint=failed.hint),)
 
 
 def _unknown(host: Host, aim: Aim) -> tuple[Check, ...]:
@@ -131,20 +167,15 @@ def _unknown(host: Host, aim: Aim) -> tuple[Check, ...]:
     )
 
 
-def judge(checks: Iterable[Check]) -> None:
-    """Raise for what is left: LeftOver, ForeignHolder, PortTaken or GpuProblem, the worst of them."""
-    if problem := worst(checks):
-        raise problem
-
-
 def worst(checks: Iterable[Check]) -> Problem | None:
-    """The problem that is left; None where nothing is."""
+    """The problem that is left, a LeftOver, ForeignHolder, PortTaken or GpuProblem; None where nothing is."""
     left = [check for check in checks if not check.ok]
     if not left:
         return None
     kind = next(problem for problem in WORST_FIRST if any(check.status is problem.status for check in left))
     hint = next((check.hint for check in left if check.hint and check.status is kind.status), "dsv4ctl who")
-    return kind("cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left), hint=hint)
+    said = "cannot leave the host clean:\n" + "\n".join(f"{c.what}: {c.words}" for c in left)
+    return kind(said, hint=hint, details={"left": left})
 
 
 def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...]) -> Clearing:
@@ -180,9 +211,7 @@ def _with_adopted(wanted: Wanted, taken_over: tuple[Adopted, ...], seen: GpuView
 
 def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Found:
     """Look again, and end again what came back or was forked meanwhile; returns the last look."""
-    wanted = replace(made.wanted, evict=())
-    # A driver that does not answer is not asked again and again: each question takes its whole time limit.
-    known = made.found.gpus if made.found.gpus.problem else None
+    wanted, known = _again(made)
     for _ in range(ROUNDS):
         found = inquiry.look(wanted, known)
         steps: tuple[Step, ...] = (
@@ -193,6 +222,12 @@ def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Fou
             return found
         execute.carry_out(host, steps, tell)
     return inquiry.look(wanted, known)
+
+
+def _again(made: Clearing) -> tuple[Wanted, GpuView | None]:
+    """What is looked for again, and the GPUs if they are not to be read again."""
+    # A driver that does not answer is not asked again and again: each question takes its whole time limit.
+    return replace(made.wanted, evict=()), made.found.gpus if made.found.gpus.problem else None
 
 
 def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Instance, ...]:

@@ -68,6 +68,7 @@ def end(steps: Sequence[EndTree], clock: Clock, tell: Tell) -> None:
         raise LeftOver(
             f"cannot end {len(left)} process{'es' if len(left) > 1 else ''}: " + "; ".join(map(survivor, left)),
             hint=STUCK if any(threads.doing(i.pid)[0] == "D" for i in left) else DEAF,
+            details={"survivors": tuple(map(survivor_values, left))},
         )
 
 
@@ -87,12 +88,25 @@ def survivor(process: Identity) -> str:
     return ", ".join((f"{words.who(found)} is in {threads.words(process.pid)}", *holdings(process)))
 
 
+def survivor_values(process: Identity) -> dict[str, object]:
+    """The same for --json; of one that is on its way out its pid alone."""
+    found = procs.read(process.pid)
+    if found is None or found.identity != process:
+        return {"pid": process.pid}
+    state_, waits = threads.doing(process.pid)
+    ports, nodes = _kept(process)
+    return {**words.process_values(found), "state": state_, "waits_in": waits, "ports": ports, "devices": nodes}
+
+
 def holdings(process: Identity) -> tuple[str, ...]:
     """What a process keeps from others: the ports that it listens on, and the GPU devices that it has open."""
-    holders = sockets.holders_on((), (process.pid,))
-    ports = sorted({holder.listener.port for holder in holders})
-    nodes = sorted(census.device_nodes(process.pid))
+    ports, nodes = _kept(process)
     return (*(f"listens on port {port}" for port in ports), *([f"has {', '.join(nodes)} open"] if nodes else []))
+
+
+def _kept(process: Identity) -> tuple[list[int], list[str]]:
+    holders = sockets.holders_on((), (process.pid,))
+    return sorted({holder.listener.port for holder in holders}), sorted(census.device_nodes(process.pid))
 
 
 def _side_by_side(courses: Iterable[Course], clock: Clock, tell: Tell) -> tuple[Identity, ...]:

@@ -144,6 +144,13 @@ def advice_on(port: int, found: Found) -> str:
     return next((words.advice(suspect) for suspect in _standing_on(port, found)), "")
 
 
+def holders_on(port: PortView, found: Found) -> tuple[dict[str, object], ...]:
+    """Who keeps a port, for --json: as they were judged, or else as the kernel tells."""
+    judged = tuple(words.values(suspect) for suspect in _standing_on(port.port, found))
+    seen = tuple({**words.process_values(p), "place": h.unit} for h in port.holders for p in h.processes)
+    return judged or seen
+
+
 def _standing_on(port: int, found: Found) -> list[Suspect]:
     return [suspect for suspect in found.blame.suspects if port in suspect.ports and stands(suspect)]
 
@@ -158,7 +165,8 @@ def refused(suspect: Suspect) -> ForeignHolder:
     what = [f"port {port}" for port in sorted(suspect.ports)]
     what += ["GPUs" if len(suspect.gpus) > 1 else "a GPU"] if suspect.gpus else []
     taken = " and ".join(what) or "it"
-    return ForeignHolder(f"cannot free {taken}: {words.suspect(suspect)}", hint=words.advice(suspect))
+    details = {"holders": (words.values(suspect),)}
+    return ForeignHolder(f"cannot free {taken}: {words.suspect(suspect)}", hint=words.advice(suspect), details=details)
 
 
 def unfit(instances: Iterable[Instance], view: GpuView) -> Iterator[Problem]:

@@ -16,7 +16,8 @@ from dsv4ctl.findings import Probing
 from dsv4ctl.generations import Generation, Kept, Outcome, Verdict
 from dsv4ctl.host import Host
 from dsv4ctl.model import HostView, Release, Role
-from dsv4ctl.planning import Plan, Terms
+from dsv4ctl.planned import Plan
+from dsv4ctl.planning import Terms
 from dsv4ctl.problems import Problem, Reverted
 from dsv4ctl.steps import Disable, Step, Stop, started
 from dsv4ctl.telling import Tell, Warns
@@ -108,7 +109,8 @@ def _return(this: Attempt, problem: Problem, good: Kept) -> Problem:
         probing.prove(this.host, back.release.instances)
     except Problem as second:
         return problem.extended(*_lost(good, second), failed, _stands(this.host, back.release))
-    return Reverted("\n".join((problem.whole(), failed, serves(back, again=True))))
+    numbers = {"failed": this.number, "serves": back.number}
+    return Reverted("\n".join((problem.whole(), failed, serves(back, again=True))), details=numbers)
 
 
 def _lost(good: Kept, why: Problem) -> tuple[str, str]:

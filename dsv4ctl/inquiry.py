@@ -62,12 +62,17 @@ def _refuse_spared(evict: tuple[int, ...], found: Found) -> None:
     for suspect in found.blame.suspects:
         if suspect.process is None or suspect.process.pid not in evict:
             continue
-        who = words.who(suspect.process)
         if suspect.verdict is Verdict.PROTECTED:
-            raise ForeignHolder(f"cannot evict {who}: {'; '.join(suspect.signs)}", hint=words.advice(suspect))
+            raise _not_to_be_ended(suspect, words.advice(suspect))
         if suspect.verdict is Verdict.OURS:
             hint = "dsv4ctl teardown   stops it with its unit; a deploy stops what is in its way by itself"
-            raise ForeignHolder(f"cannot evict {who}: {'; '.join(suspect.signs)}", hint=hint)
+            raise _not_to_be_ended(suspect, hint)
+
+
+def _not_to_be_ended(suspect: Suspect, hint: str) -> ForeignHolder:
+    who = words.who(suspect.process) if suspect.process else "it"
+    details = {"holders": (words.values(suspect),)}
+    return ForeignHolder(f"cannot evict {who}: {'; '.join(suspect.signs)}", hint=hint, details=details)
 
 
 def _look(wanted: Wanted, seen: GpuView) -> Found:

@@ -5,10 +5,11 @@ from dsv4ctl.findings import Probing
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.model import HostSpec, Release
-from dsv4ctl.planning import Plan, Terms
+from dsv4ctl.planned import Plan
+from dsv4ctl.planning import Terms
 from dsv4ctl.problems import Problem
 from dsv4ctl.store import Claim
-from dsv4ctl.telling import Tell, Warns
+from dsv4ctl.telling import Planned, Tell, Warns
 
 
 def render(host: Host, spec: HostSpec) -> Release:
@@ -53,6 +54,7 @@ def chosen(host: Host, number: int | None) -> Kept:
 
 def _made(host: Host, made: Plan, terms: Terms, tell: Tell) -> tuple[Plan, Probing]:
     """Refuse the plan, or carry it out and prove it."""
+    tell(Planned(made))
     for warning in made.warnings:
         tell(Warns(warning))
     planning.refuse(made.against())

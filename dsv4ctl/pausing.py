@@ -35,7 +35,7 @@ def require_none(lasting: Pause | None, now: float) -> None:
     """Raise Busy for a pause that lasts: who, why, until when, and what to type."""
     if why := brake.objection(lasting, now):
         hint = "dsv4ctl pause --replace …   puts the new one in its place; dsv4ctl resume   ends it"
-        raise Busy(why, hint=hint)
+        raise Busy(why, hint=hint, details={"pause": lasting})
 
 
 def resume(host: Host, tell: Tell, claim: Claim) -> tuple[Step, ...]:

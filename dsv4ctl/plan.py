@@ -287,4 +287,5 @@ def _taken(instance: Instance, job: str, port: PortView, found: Found) -> PortTa
     return PortTaken(
         f"cannot give port {port.port} ({job}) to {instance.unit}: {port.blocked}{free.signs_on(port.port, found)}",
         hint=f"{advice}, or choose another port: dsv4ctl deploy {option} …",
+        details={"port": port.port, "unit": instance.unit, "holders": free.holders_on(port, found)},
     )

@@ -32,12 +32,12 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.model import EngineBuild, GpuView, HostSpec, HostView, Instance, Machine, Release
-from dsv4ctl.outage import Outage
-from dsv4ctl.problems import BadConfig, Busy, GpuProblem, Moved, Problem
+from dsv4ctl.planned import Plan
+from dsv4ctl.problems import Busy, GpuProblem, Moved, Problem, together
 from dsv4ctl.savedplan import Ground, SavedPlan
 from dsv4ctl.secret import args_shown, value_shown
 from dsv4ctl.starts import PastStart
-from dsv4ctl.steps import Keep, Step, started
+from dsv4ctl.steps import Keep, Step
 from dsv4ctl.store.audit import person
 from dsv4ctl.store.lock import command
 
@@ -54,36 +54,6 @@ class Terms:
     keep: int = KEPT
     saved: SavedPlan | None = None
     resume: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a deploy would do, what stands against it, and what the operator should know.
-
-    `generation`: the release under the number that it has, or gets. `here`: what is installed now. `outage`: for how
-    long clients get no answer, if they will.
-    """
-
-    generation: Generation
-    here: Kept | None
-    builds: tuple[EngineBuild, ...]
-    view: HostView
-    ground: Ground
-    steps: tuple[Step, ...]
-    refusals: tuple[Problem, ...]
-    warnings: tuple[str, ...]
-    memory: Forecast
-    outage: Outage | None = None
-
-    @property
-    def release(self) -> Release:
-        """What is to be deployed."""
-        return self.generation.release
-
-    def against(self) -> tuple[Problem, ...]:
-        """Everything that stands against it: what others hold, and memory that cannot do for what is to be started."""
-        starting = (instance.role for instance in started(self.steps))
-        return (*self.memory.refusals(starting), *self.refusals)
 
 
 def prepare(host: Host, spec: HostSpec, terms: Terms | None = None) -> Plan:
@@ -120,12 +90,8 @@ def back(host: Host, kept: Kept, gpus: GpuView) -> tuple[tuple[Step, ...], tuple
 
 def refuse(refusals: tuple[Problem, ...]) -> None:
     """Raise the refusals, all in one message when there are several."""
-    if len(refusals) == 1:
-        raise refusals[0]
-    if refusals and isinstance(refusals[0], BadConfig):
-        raise BadConfig(tuple(str(r) for r in refusals), hint=refusals[0].hint)
-    if refusals:
-        raise type(refusals[0])("\n".join(str(r) for r in refusals), hint=refusals[0].hint)
+    if problem := together(refusals):
+        raise problem
 
 
 def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, terms: Terms) -> Plan:
@@ -189,7 +155,7 @@ def _paused(host: Host, view: HostView, want: Generation) -> Iterator[Busy]:
         words = brake.pause_words(view.pause, host.clock.wall())
         what = "deploy" if want.restores is None else "roll back"
         hint = f"{brake.way_past(want.command)}   ends the pause and goes on; dsv4ctl resume   only ends it"
-        yield Busy(f"cannot {what}: this host is {words}", hint=hint)
+        yield Busy(f"cannot {what}: this host is {words}", hint=hint, details={"pause": view.pause})
 
 
 def _generation(host: Host, spec: HostSpec, machine: Machine, want: Release, terms: Terms) -> Generation:
@@ -222,6 +188,7 @@ def _elsewhere(saved: SavedPlan, ground: Ground) -> Iterator[Moved]:
         yield Moved(
             "cannot deploy this plan, for what it stands on has moved:\n" + "\n".join(found),
             hint="dsv4ctl plan --out FILE   makes it anew",
+            details={"moved": found},
         )
 
 

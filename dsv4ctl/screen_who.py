@@ -25,19 +25,7 @@ def as_json(found: Clearing) -> dict[str, object]:
     """The same as values."""
     return {
         "holders": [
-            {
-                "verdict": suspect.verdict,
-                "pid": suspect.process.pid if suspect.process else None,
-                "user": suspect.process.user if suspect.process else None,
-                "comm": suspect.process.comm if suspect.process else None,
-                "command": _command(suspect.process) if suspect.process else None,
-                "since": suspect.process.started_at if suspect.process else None,
-                "place": suspect.place,
-                "holds": suspect.holds,
-                "signs": suspect.signs,
-                "would": would(found, suspect),
-            }
-            for suspect in found.found.blame.suspects
+            {**words.values(suspect), "would": would(found, suspect)} for suspect in found.found.blame.suspects
         ],
         "gpus": [
             {"index": gpu.index, "uuid": gpu.uuid, "used_bytes": gpu.used_bytes, "busy": gpus.busy(gpu)}

@@ -22,7 +22,7 @@ def await_ports(step: AwaitPorts, clock: Clock, tell: Callable[[str], None]) -> 
     for address, port in step.binds:
         while why := sockets.blocked(address, port):
             if clock.now() >= end:
-                raise PortTaken(f"cannot take port {port}: {why}", hint=f"dsv4ctl who {port}")
+                raise PortTaken(f"cannot take port {port}: {why}", hint=f"dsv4ctl who {port}", details={"port": port})
             tell(f"waiting for port {port}: {why}")
             clock.sleep(PORT_EVERY_S)
 
@@ -38,6 +38,7 @@ def await_gpus(step: AwaitGpus, clock: Clock, tell: Callable[[str], None]) -> fl
         raise GpuProblem(
             f"cannot take {_names(step)}: after {waited:.0f} s {_once(why)}",
             hint="dsv4ctl who gpu:" + str(step.gpus[0][0]),
+            details={"gpus": [{"index": index, "why": said} for index, said in why.items()]},
         )
     return waited
 

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dsv4ctl.model import RunState, Unit
+from dsv4ctl.planned import Plan
 from dsv4ctl.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is about to be done, or refused."""
+
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +45,5 @@ class Warns:
     words: str
 
 
-Said: TypeAlias = Doing | Seen | Waits | Warns
+Said: TypeAlias = Planned | Doing | Seen | Waits | Warns
 Tell: TypeAlias = Callable[[Said], None]

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from dsv4ctl import cgroups
+from dsv4ctl import cgroups, secret
 from dsv4ctl.blame.gpus import busy, unattributed
 from dsv4ctl.blame.scene import GpuHold, Suspect, Verdict
 from dsv4ctl.model import Gpu, Process
@@ -25,6 +25,30 @@ def suspect(found: Suspect) -> str:
     name = who(found.process) if found.process else f"a process{f' of {found.place}' if found.place else ''}"
     holds = " and ".join(_held(found)) or "holds nothing that was asked for"
     return f"{name} {holds}: {found.signs[0]}" if found.signs else f"{name} {holds}"
+
+
+def values(found: Suspect) -> dict[str, object]:
+    """A holder for --json; a key that somebody typed on its command line is not copied anywhere."""
+    return {
+        "verdict": found.verdict,
+        **process_values(found.process),
+        "place": found.place,
+        "ports": sorted(found.ports),
+        "gpus": sorted(found.gpus),
+        "holds": found.holds,
+        "signs": found.signs,
+    }
+
+
+def process_values(found: Process | None) -> dict[str, object]:
+    """Who a process is, for --json; null where nobody may know."""
+    return {
+        "pid": found.pid if found else None,
+        "user": found.user if found else None,
+        "comm": found.comm if found else None,
+        "command": " ".join(secret.args_shown(found.command.split())) if found else None,
+        "since": found.started_at if found else None,
+    }
 
 
 def _held(found: Suspect) -> tuple[str, ...]:

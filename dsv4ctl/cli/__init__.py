@@ -4,14 +4,14 @@ import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 
 import click
 from typing_extensions import override
 
 from dsv4ctl import __version__
 from dsv4ctl.cli import signals
-from dsv4ctl.problems import Problem, Status
+from dsv4ctl.cli.reply import Reply, asked_in
+from dsv4ctl.problems import Bug, Interrupted, Problem, Status, WrongUsage
 
 # Name -> short help, written here so that `dsv4ctl --help` imports no command; a test compares it with the commands.
 COMMANDS = {
@@ -98,27 +98,40 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str], commands: click.Group = root) -> int:
     """Run one command line; returns its exit status."""
+    reply = Reply(asked=asked_in(argv))
     try:
-        returned = root.main(args=argv, prog_name="dsv4ctl", standalone_mode=False)
-        return returned if isinstance(returned, int) else Status.OK
-    except click.ClickException as wrong:
-        wrong.show()
-        return Status.USAGE
-    except Problem as problem:
-        say(problem)
-        return problem.status
-    except (KeyboardInterrupt, click.Abort):
-        goes_on = "; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there"
-        click.echo("interrupted" + (goes_on if argv and argv[0] in signals.CHANGING else ""), err=True)
-        return Status.INTERRUPTED
+        status, problem = _carried_out(argv, commands, reply)
+        if problem is not None:
+            reply.close(problem)
     except BrokenPipeError:
         # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.OK
+    return status
+
+
+def _carried_out(argv: list[str], commands: click.Group, reply: Reply) -> tuple[int, Problem | None]:
+    """The exit status of a command line, and what it could not do, said for people."""
+    try:
+        returned = commands.main(args=argv, prog_name="dsv4ctl", standalone_mode=False, obj=reply)
+        return returned if isinstance(returned, int) else Status.OK, None
+    except BrokenPipeError:
+        raise
+    except click.ClickException as wrong:
+        wrong.show()
+        problem: Problem = WrongUsage(wrong.format_message(), hint=_help_of(wrong))
+    except Problem as known:
+        say(problem := known)
+    except (KeyboardInterrupt, click.Abort):
+        goes_on = "; `dsv4ctl status` shows where it stands, the next deploy or teardown goes on from there"
+        problem = Interrupted("interrupted" + (goes_on if argv and argv[0] in signals.CHANGING else ""))
+        click.echo(problem, err=True)
     except Exception:
-        return _bug()
+        problem = _bug()
+        click.echo(f"dsv4ctl: {problem}\n  {problem.hint}", err=True)
+    return problem.status, problem
 
 
 def say(problem: Problem) -> None:
@@ -128,14 +141,17 @@ def say(problem: Problem) -> None:
         click.echo(f"  try: {problem.hint}", err=True)
 
 
-def _bug() -> int:
+def _help_of(wrong: click.ClickException) -> str:
+    context = wrong.ctx if isinstance(wrong, click.UsageError) else None
+    return f"{context.command_path if context else 'dsv4ctl'} --help"
+
+
+def _bug() -> Bug:
     import tempfile
     import traceback
 
     with tempfile.NamedTemporaryFile("w", prefix="dsv4ctl-bug-", suffix=".txt", delete=False) as file:
         file.write(traceback.format_exc())
     last = traceback.format_exc().strip().splitlines()[-1]
-    click.echo(
-        f"dsv4ctl: this is a fault of dsv4ctl itself: {last}\n  please report it with {Path(file.name)}", err=True
-    )
-    return Status.BUG
+    hint = f"please report it with {file.name}"
+    return Bug(f"this is a fault of dsv4ctl itself: {last}", hint=hint, details={"report": file.name})

@@ -1,6 +1,5 @@
 """`dsv4ctl adopt`."""
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import elsewhere, reason_option, root_option, wait_option
+from dsv4ctl.cli.options import below, elsewhere, reason_option, root_option, wait_option
+from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.problems import Problem
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ class Wish:
     wait_s: float
     yes: bool
     dry_run: bool
-    as_json: bool
 
 
 @click.command("adopt", short_help="Take over engines that were started by hand.")
@@ -49,8 +48,8 @@ class Wish:
 @wait_option
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--dry-run", "--print", is_flag=True, help="Show it and touch nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON; nothing is done without --yes.")
-def command(numbers: tuple[int, ...], root: Path, **asked: object) -> int:
+@json_option("Print the same as JSON; nothing is done without --yes.")
+def command(numbers: tuple[int, ...], root: Path, reply: Reply, **asked: object) -> int:
     """Find engines that somebody started by hand, write the config that would start the same, and show what differs.
 
     All of them, or those with these ports or pids. A config that is there is never overwritten. With --scope they go on
@@ -63,17 +62,17 @@ def command(numbers: tuple[int, ...], root: Path, **asked: object) -> int:
     path = wish.out or host.paths.config
     _require_absolute(wish.api_key_file)
     found = adoption.look(host, numbers, wish.api_key_file)
-    if not wish.as_json:
-        _show(found)
-    if wish.dry_run or (wish.as_json and not wish.yes):
-        return _outcome(found, as_json=wish.as_json)
-    write = _is_to_be_written(path, found, to_scope=wish.to_scope)
+    _show(found, reply)
+    if wish.dry_run or (reply.wanted and not wish.yes):
+        return _draft(found, reply)
+    write = _is_to_be_written(path, found, to_scope=wish.to_scope, root=root)
     if not wish.yes:
-        _ask(path, write=write, to_scope=wish.to_scope)
+        _ask(path, write=write, to_scope=wish.to_scope, root=root)
     if write:
         _write(host, path, found, with_key=bool(wish.api_key_file))
-    moved = _move(host, found, wish) if wish.to_scope else ()
-    return _outcome(found, as_json=wish.as_json, moved=moved, written=str(path) if write else "")
+        reply.add({"written": str(path)})
+    moved = _move(host, found, wish, reply) if wish.to_scope else ()
+    return _moved(moved, reply) if write or moved else _draft(found, reply)
 
 
 def _require_absolute(key_file: str) -> None:
@@ -81,49 +80,50 @@ def _require_absolute(key_file: str) -> None:
         raise click.BadParameter(f"'{key_file}' is no absolute path", param_hint="--api-key-file")
 
 
-def _show(found: "Adoption") -> None:
+def _show(found: "Adoption", reply: Reply) -> None:
     from dsv4ctl import screen_adopt
 
-    click.echo("\n".join(screen_adopt.lines(found)), err=True)
+    reply.add({**screen_adopt.as_json(found), "written": "", "moved": ()})
+    if not reply.wanted:
+        click.echo("\n".join(screen_adopt.lines(found)), err=True)
 
 
-def _outcome(found: "Adoption", *, as_json: bool, moved: "tuple[Moved, ...]" = (), written: str = "") -> int:
-    from dsv4ctl import screen_adopt
-
-    if as_json:
-        done = {"written": written, "moved": [{"scope": one.scope, "pids": one.pids} for one in moved]}
-        click.echo(json.dumps({**screen_adopt.as_json(found), **done}))
-        return 0
-    if not written and not moved:
+def _draft(found: "Adoption", reply: Reply) -> int:
+    if not reply.wanted:
         click.echo(found.draft.text, nl=False)
-    for one in moved:
-        click.echo(screen_adopt.moved(one))
     return 0
 
 
-def _is_to_be_written(path: Path, found: "Adoption", *, to_scope: bool) -> bool:
+def _moved(moved: "tuple[Moved, ...]", reply: Reply) -> int:
+    from dsv4ctl import screen_adopt
+
+    reply.add({"moved": [{"scope": one.scope, "pids": one.pids} for one in moved]})
+    if not reply.wanted:
+        for one in moved:
+            click.echo(screen_adopt.moved(one))
+    return 0
+
+
+def _is_to_be_written(path: Path, found: "Adoption", *, to_scope: bool, root: Path) -> bool:
     """Whether the config is written; one that is there stops nobody who wants the processes moved."""
     if not (path.exists() or path.is_symlink()):
         return True
     same = path.is_file() and path.read_text(errors="replace") == found.draft.text
     if not to_scope and not same:
-        raise Problem(
-            f"cannot write {path}: there is one already, and it is not overwritten",
-            hint="dsv4ctl adopt --dry-run   shows what would be written, --out FILE   writes it elsewhere",
-        )
+        hint = f"dsv4ctl adopt{below(root)} --dry-run   shows what would be written, --out FILE   writes it elsewhere"
+        raise Problem(f"cannot write {path}: there is one already, and it is not overwritten", hint=hint)
     if not same:
         click.echo(f"note: {path} is there already and stays as it is", err=True)
     return False
 
 
-def _ask(path: Path, *, write: bool, to_scope: bool) -> None:
+def _ask(path: Path, *, write: bool, to_scope: bool, root: Path) -> None:
     does = " and ".join([*([f"write {path}"] if write else []), *(["move the processes"] if to_scope else [])])
     if not does:
         return
     if not sys.stdin.isatty():
-        raise Problem(
-            f"cannot ask whether to {does}: standard input is no terminal", hint="dsv4ctl adopt --yes, or --dry-run"
-        )
+        hint = f"dsv4ctl adopt{below(root)} --yes, or --dry-run"
+        raise Problem(f"cannot ask whether to {does}: standard input is no terminal", hint=hint)
     click.confirm(f"{does}?", default=True, abort=True, err=True)
 
 
@@ -134,21 +134,22 @@ def _write(host: "Host", path: Path, found: "Adoption", *, with_key: bool) -> No
         adoption.write_key(host, found.draft)
         click.echo(f"wrote {found.draft.key_file} with the API key, readable for root alone", err=True)
     store.write_atomic(path, found.draft.text, mode=0o644)
-    at = elsewhere(path, host.paths.config)
+    at = below(host.root) + elsewhere(path, host.paths.config)
     click.echo(f"wrote {path}; look at it with `dsv4ctl config show{at}`, then `dsv4ctl plan{at}`", err=True)
     if found.draft.api_key and not with_key:
+        file = found.draft.key_file
         click.echo(
-            f"the config names {found.draft.key_file}, which is to hold the API key: `install -m 600 /dev/stdin "
-            f"{found.draft.key_file}`, and type it; or `dsv4ctl adopt --api-key-file {found.draft.key_file}`",
+            f"the config names {file}, which is to hold the API key: `install -m 600 /dev/stdin {file}`, and type it; "
+            f"or `dsv4ctl adopt{below(host.root)} --api-key-file {file}`",
             err=True,
         )
 
 
-def _move(host: "Host", found: "Adoption", wish: Wish) -> "tuple[Moved, ...]":
+def _move(host: "Host", found: "Adoption", wish: Wish, reply: Reply) -> "tuple[Moved, ...]":
     from dsv4ctl import adoption
     from dsv4ctl.cli import live
     from dsv4ctl.store import Claim
 
     claim = Claim(what="adopt", reason=wish.reason, wait_s=wish.wait_s)
-    with live.teller() as tell:
+    with live.teller(reply) as tell:
         return adoption.move(host, found.mains, tell, claim=claim)

@@ -1,11 +1,11 @@
 """`dsv4ctl config show` and `dsv4ctl config example`."""
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from dsv4ctl.cli.options import Asked, spec_options
+from dsv4ctl.cli.reply import Reply, json_option
 
 if TYPE_CHECKING:
     from dsv4ctl.config import Row
@@ -18,8 +18,8 @@ def command() -> None:
 
 @command.command("show", short_help="Show every value in force and where it came from.")
 @spec_options
-@click.option("--json", "as_json", is_flag=True, help="Print the same values as JSON.")
-def show(asked: Asked, as_json: bool) -> int:
+@json_option("Print the same values as JSON.")
+def show(asked: Asked, reply: Reply) -> int:
     """Show every value in force and where it came from: default, file and line, or option."""
     from dsv4ctl import config
 
@@ -27,9 +27,9 @@ def show(asked: Asked, as_json: bool) -> int:
     rows = config.rows(effective)
     for warning in config.warnings(effective.spec):
         click.echo(f"warning: {warning}", err=True)
-    click.echo(
-        json.dumps({row.key: {"value": row.value, "source": row.source} for row in rows}) if as_json else table(rows)
-    )
+    reply.add({row.key: {"value": row.value, "source": row.source} for row in rows})
+    if not reply.wanted:
+        click.echo(table(rows))
     return 0
 
 

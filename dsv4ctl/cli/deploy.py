@@ -1,18 +1,18 @@
 """`dsv4ctl deploy`."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import Asked, full_option, spec_options, terms_options
+from dsv4ctl.cli.options import Asked, full_option, require_dry_run, spec_options, terms_options
+from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.problems import Problem, WrongOption
 
 if TYPE_CHECKING:
     from dsv4ctl.findings import Probing
-    from dsv4ctl.planning import Plan
+    from dsv4ctl.planned import Plan
     from dsv4ctl.savedplan import SavedPlan
 
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 )
 @full_option
 @terms_options
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(asked: Asked, dry_run: bool, plan_file: Path | None, full: bool, as_json: bool, **terms: object) -> int:
+@json_option("Print the outcome as JSON.")
+def command(asked: Asked, dry_run: bool, plan_file: Path | None, full: bool, reply: Reply, **terms: object) -> int:
     """Make this host serve what is asked for, and prove it.
 
     Exits 0 only when the unit's own processes answer on the port, are ready, name the model and have generated.
@@ -42,14 +42,15 @@ def command(asked: Asked, dry_run: bool, plan_file: Path | None, full: bool, as_
     from dsv4ctl.cli.plan import show as show_plan
     from dsv4ctl.planning import Terms
 
+    require_dry_run("deploy", full=full, dry_run=dry_run)
     saved = _saved(asked, plan_file) if plan_file else None
     asked = asked.of_plan(saved) if saved else asked
     host, spec, on = asked.host(), asked.spec(), Terms(**cast("dict[str, Any]", terms), saved=saved)
     if dry_run:
-        return show_plan(planning.prepare(host, spec, on), full=full, as_json=as_json)
-    with live.teller() as tell:
+        return show_plan(planning.prepare(host, spec, on), reply, full=full)
+    with live.teller(reply) as tell:
         made, proved = lifecycle.deploy(host, spec, tell, on)
-    return show(made, proved, as_json=as_json)
+    return show(made, proved, reply)
 
 
 def _saved(asked: Asked, file: Path) -> "SavedPlan":
@@ -66,13 +67,12 @@ def _saved(asked: Asked, file: Path) -> "SavedPlan":
     return savedplan.parse(text, str(file))
 
 
-def show(made: "Plan", proved: "Probing", *, as_json: bool) -> int:
+def show(made: "Plan", proved: "Probing", reply: Reply) -> int:
     """Print what serves now."""
     from dsv4ctl import guarded, screen
 
-    if as_json:
-        said = {"changed": bool(made.steps), "release": made.generation.number, "digest": made.release.digest}
-        click.echo(json.dumps({**said, **asdict(proved)}))
+    reply.add({"changed": bool(made.steps), **asdict(proved)})
+    if reply.wanted:
         return 0
     if not made.steps:
         click.echo("nothing to do")

@@ -1,13 +1,12 @@
 """`dsv4ctl history`."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dsv4ctl.cli.options import root_option
+from dsv4ctl.cli.reply import Reply, json_option
 
 if TYPE_CHECKING:
     from dsv4ctl.host import Host
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 @click.argument("number", type=click.IntRange(1), required=False, metavar="[RELEASE]")
 @root_option
 @click.option("--audit", is_flag=True, help="Show every command that changed something instead: one line each.")
-@click.option("--json", "as_json", is_flag=True, help="Print the same values as JSON.")
-def command(number: int | None, root: Path, audit: bool, as_json: bool) -> int:
+@json_option("Print the same values as JSON.")
+def command(number: int | None, root: Path, audit: bool, reply: Reply) -> int:
     """Show the releases that are kept, the youngest first: when, who, verdict, why. `*` is what is installed.
 
     With RELEASE, all that is known of that one: what it stands on, proof, phases, and what was seen of a failure.
@@ -27,24 +26,24 @@ def command(number: int | None, root: Path, audit: bool, as_json: bool) -> int:
 
     host = Host.real(root)
     if audit:
-        _audit(host, as_json=as_json)
+        _audit(host, reply)
     elif number is None:
-        _list(host, as_json=as_json)
+        _list(host, reply)
     else:
-        _one(host, number, as_json=as_json)
+        _one(host, number, reply)
     return 0
 
 
-def _list(host: "Host", *, as_json: bool) -> None:
+def _list(host: "Host", reply: Reply) -> None:
     from dsv4ctl import generations, installed, screen_history
 
     kept = host.store.releases.all()
     here = installed.release(host, kept)
     number = here.number if here else None
-    if as_json:
-        click.echo(json.dumps([screen_history.values(one, number) for one in kept]))
-        return
     lost = sorted({*host.store.releases.numbers()} - {one.number for one in kept})
+    reply.add({"releases": [screen_history.values(one, number) for one in kept], "unreadable": lost})
+    if reply.wanted:
+        return
     if kept or not lost:
         click.echo(screen_history.listed(kept, number))
     for number in lost:
@@ -53,19 +52,20 @@ def _list(host: "Host", *, as_json: bool) -> None:
         click.echo(f"note: {generations.unmarked(anything=bool(installed.instances(host)))}", err=True)
 
 
-def _one(host: "Host", number: int, *, as_json: bool) -> None:
+def _one(host: "Host", number: int, reply: Reply) -> None:
     from dsv4ctl import screen_history
 
     kept, evidence = host.store.releases.read(number), host.store.releases.evidence(number)
-    if as_json:
-        seen = asdict(evidence) if evidence else None
-        click.echo(json.dumps({**screen_history.values(kept, None), "evidence": seen}))
-        return
-    click.echo(screen_history.whole(kept, evidence))
+    reply.add({**screen_history.values(kept, None), "evidence": evidence})
+    if not reply.wanted:
+        click.echo(screen_history.whole(kept, evidence))
 
 
-def _audit(host: "Host", *, as_json: bool) -> None:
+def _audit(host: "Host", reply: Reply) -> None:
     from dsv4ctl import screen_history
 
-    for line in host.store.audit.lines():
-        click.echo(json.dumps(line) if as_json else screen_history.audited(line))
+    lines = tuple(host.store.audit.lines())
+    reply.add({"audit": lines})
+    if not reply.wanted:
+        for line in lines:
+            click.echo(screen_history.audited(line))

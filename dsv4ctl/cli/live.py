@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4ctl import screen
+from dsv4ctl import screen, screen_plan
+from dsv4ctl.cli.reply import Reply
 from dsv4ctl.free import AwaitGpus, AwaitPorts
 from dsv4ctl.steps import Start, StartTogether, Step, Stop
-from dsv4ctl.telling import Doing, Said, Seen, Tell, Waits, Warns
+from dsv4ctl.telling import Doing, Planned, Said, Seen, Tell, Waits, Warns
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -24,19 +25,34 @@ TAKE_TIME = (Start, StartTogether, Stop, AwaitPorts, AwaitGpus)
 
 
 @contextmanager
-def teller() -> Iterator[Tell]:
-    """The teller that fits stderr. On a terminal the view is closed before the block's outcome is shown."""
+def teller(reply: Reply) -> Iterator[Tell]:
+    """The teller that fits stderr, and the reply hears of plans and of steps that were begun.
+
+    On a terminal the view is closed before the block's outcome is shown.
+    """
     if not sys.stderr.isatty():
-        yield Lines().tell
+        yield _heard(reply, Lines().tell)
         return
     from rich.console import Console
     from rich.live import Live
 
     with Live(console=Console(stderr=True), refresh_per_second=8, transient=False) as live:
         view = View(live)
-        yield view.tell
+        yield _heard(reply, view.tell)
         # After a failure the step that failed stays where it is, with what was seen last.
         view.close()
+
+
+def _heard(reply: Reply, tell: Tell) -> Tell:
+    def told(said: Said) -> None:
+        match said:
+            case Planned():
+                reply.add(screen_plan.as_json(said.plan))
+            case Doing():
+                reply.grow("begun", screen.step_line(said.step))
+        tell(said)
+
+    return told
 
 
 class Lines:

@@ -1,6 +1,5 @@
 """`dsv4ctl memory`."""
 
-import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsv4ctl.cli.options import Asked, spec_options
+from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.problems import Status
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ CONTEXT_KEY = "memory.context_length"
 @click.option("--speculative", metavar="KIND:N", help="Speculation with N draft tokens: eagle:4, dspark:6.")
 @click.option("--compare", metavar="LIST", help="Contexts side by side, such as 128k,512k,1M.")
 @click.option("--explain", is_flag=True, help="Answer the three questions about KV cache and context in plain words.")
-@click.option("--json", "as_json", is_flag=True, help="Print the same values as JSON, in bytes.")
-def command(asked: Asked, compare: str | None, explain: bool, as_json: bool, **others: str | int | None) -> int:
+@json_option("Print the same values as JSON, in bytes.")
+def command(asked: Asked, compare: str | None, explain: bool, reply: Reply, **others: str | int | None) -> int:
     """Plan the memory of each GPU: a budget, a verdict, and recommended flags with their reasons.
 
     Plans what is configured on the GPUs of this host, or any other with --gpu, --tp and --checkpoint; --context-length
@@ -45,8 +45,8 @@ def command(asked: Asked, compare: str | None, explain: bool, as_json: bool, **o
     asked, contexts = _contexts(asked)
     question = _question(others, contexts, _counts("--compare", compare))
     found, notes = foresight.answer(asked.host(), asked.spec(), question)
-    if as_json:
-        click.echo(json.dumps({"notes": notes, "plans": [memory_screen.answer_values(one) for one in found]}))
+    reply.add({"notes": notes, "plans": [memory_screen.answer_values(one) for one in found]})
+    if reply.wanted:
         return _status(found)
     for note in notes:
         click.echo(f"note: {note}", err=True)

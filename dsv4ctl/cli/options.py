@@ -165,6 +165,15 @@ def full_option(command: Function) -> Function:
     return click.option("--full", is_flag=True, help="Show the whole text of new and removed unit files, too.")(command)
 
 
+def require_dry_run(command: str, *, full: bool, dry_run: bool) -> None:
+    """Raises WrongOption for a --full of a command that changes the host, and shows texts only when it does not."""
+    if full and not dry_run:
+        raise WrongOption(
+            "cannot show texts while the host is changed: --full is for --dry-run",
+            hint=f"dsv4ctl {command} --dry-run --full",
+        )
+
+
 def reason_option(command: Function) -> Function:
     """--reason TEXT"""
     return click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the history.")(command)
@@ -201,6 +210,11 @@ def _overrides(command: Function) -> Function:
     for key, (metavar, words) in reversed(TEXTS.items()):
         command = click.option(option_of(key), _parameter(key), metavar=metavar, help=words)(command)
     return command
+
+
+def below(root: Path) -> str:
+    """What a hint adds for another root than /: ` --root DIR`, or ''."""
+    return "" if root == Path("/") else f" --root {shlex.quote(str(root))}"
 
 
 def elsewhere(path: Path, usual: Path) -> str:

@@ -1,6 +1,5 @@
 """`dsv4ctl pause`."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -8,6 +7,7 @@ from typing import Any, cast
 import click
 
 from dsv4ctl.cli.options import root_option, wait_option
+from dsv4ctl.cli.reply import Reply, json_option
 
 LONGEST_S = 7 * 86400
 
@@ -30,8 +30,8 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> in
 @click.option("--for", "for_s", required=True, callback=_seconds, metavar="TIME", help="How long: 90s, 30m, 2h, 1d.")
 @click.option("--replace", is_flag=True, help="Take the place of a pause that lasts, which else refuses it.")
 @wait_option
-@click.option("--json", "as_json", is_flag=True, help="Print the pause as JSON.")
-def command(root: Path, for_s: int, replace: bool, as_json: bool, **claimed: object) -> int:
+@json_option("Print the pause as JSON.")
+def command(root: Path, for_s: int, replace: bool, reply: Reply, **claimed: object) -> int:
     """For a time restart nothing and end nothing for its health.
 
     What runs goes on; what dies is reported and stays down. The pause outlives a reboot and ends by itself; then what
@@ -43,10 +43,9 @@ def command(root: Path, for_s: int, replace: bool, as_json: bool, **claimed: obj
     from dsv4ctl.store import Claim
 
     claim = Claim(what="pause", **cast("dict[str, Any]", claimed))
-    with live.teller() as tell:
+    with live.teller(reply) as tell:
         found = pausing.pause(Host.real(root), tell, for_s, claim, replace=replace)
-    if as_json:
-        click.echo(json.dumps(asdict(found)))
-        return 0
-    click.echo(f"{brake.pause_words(found, found.since)}; `dsv4ctl resume` ends it before")
+    reply.add(asdict(found))
+    if not reply.wanted:
+        click.echo(f"{brake.pause_words(found, found.since)}; `dsv4ctl resume` ends it before")
     return 0

@@ -1,12 +1,12 @@
 """`dsv4ctl probe`."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from dsv4ctl.cli.options import roles_option, root_option
+from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.cli.seconds import Seconds
 from dsv4ctl.problems import Status
 
@@ -15,8 +15,8 @@ from dsv4ctl.problems import Status
 @root_option
 @roles_option("Only this role, by its own sign and without a generation; may be given again.")
 @click.option("--limit", "limit_s", type=Seconds(1), metavar="SECONDS", help="How long the answer may take.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(root: Path, roles: tuple[str, ...], limit_s: float | None, as_json: bool) -> int:
+@json_option("Print the outcome as JSON.")
+def command(root: Path, roles: tuple[str, ...], limit_s: float | None, reply: Reply) -> int:
     """Prove what is deployed now: each instance by its own sign, then one new generation through all of it.
 
     The verdict is ok, or who is at fault: router, prefill, hand-off (between prefill and decode), decode, garbage (the
@@ -30,7 +30,9 @@ def command(root: Path, roles: tuple[str, ...], limit_s: float | None, as_json: 
     chosen = installed.chosen(host, roles)
     limit_s = limit_s or float(max(one.limits.proof_s for one in chosen))
     found = probing.signs(host, chosen) if roles else probing.run(host, chosen, limit_s=limit_s)
-    click.echo(json.dumps(asdict(found)) if as_json else screen.probed(found))
+    reply.add(asdict(found))
+    if not reply.wanted:
+        click.echo(screen.probed(found))
     if found.advice:
         click.echo(f"  try: {found.advice}", err=True)
     return Status.OK if found.verdict == "ok" else Status.NOT_READY

@@ -1,13 +1,12 @@
 """`dsv4ctl teardown`."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from dsv4ctl.cli.options import reason_option, root_option, wait_option
+from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.cli.seconds import Seconds
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 @wait_option
 @click.option("--purge", is_flag=True, help="Also disable and remove what deploy installed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and touch nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, as_json: bool, **asked: object) -> int:
+@json_option("Print the outcome as JSON.")
+def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, reply: Reply, **asked: object) -> int:
     """Stop our units in order, end strays on their ports and GPUs, and prove that nothing is left.
 
     Without --purge the unit files stay and stay enabled: a reboot starts them again. Processes of somebody else's are
@@ -59,32 +58,33 @@ def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, as_json: 
     claim = Claim(what="teardown", reason=words.pop("reason"), wait_s=words.pop("wait_s"))
     host, aim = Host.real(root), Aim(gpus=listed, **words)
     if dry_run:
-        return _plan(clearing.prepare(host, aim), as_json=as_json)
-    with live.teller() as tell:
+        return _plan(clearing.prepare(host, aim), reply)
+    with live.teller(reply) as tell:
         done = clearing.teardown(host, aim, tell, verify=verify, claim=claim)
-    _show(done, as_json=as_json)
-    clearing.judge(done.checks)
+    _show(done, reply)
+    if done.problem is not None:
+        raise done.problem
     return 0
 
 
-def _plan(made: "Clearing", *, as_json: bool) -> int:
+def _plan(made: "Clearing", reply: Reply) -> int:
     from dsv4ctl import free, screen
 
-    if as_json:
-        refusals = [str(problem) for problem in free.refusals(made.found)]
-        click.echo(json.dumps({"steps": [screen.step_line(s) for s in made.steps], "stays": refusals}))
+    refusals = [str(problem) for problem in free.refusals(made.found)]
+    reply.add({"steps": [screen.step_line(s) for s in made.steps], "stays": refusals})
+    if reply.wanted:
         return 0
     click.echo(screen.steps(made.steps) if made.steps else "nothing to do")
-    for problem in free.refusals(made.found):
-        click.echo(f"stays: {problem}", err=True)
+    for refusal in refusals:
+        click.echo(f"stays: {refusal}", err=True)
     return 0
 
 
-def _show(done: "Teardown", *, as_json: bool) -> None:
+def _show(done: "Teardown", reply: Reply) -> None:
     from dsv4ctl import screen
 
-    if as_json:
-        checks = [asdict(check) for check in done.checks]
-        click.echo(json.dumps({"stopped": [screen.step_line(s) for s in done.steps], "checks": checks}))
-    else:
-        click.echo(screen.checks(done.checks) if done.checks else "stopped" if done.steps else "nothing to do")
+    reply.add({"steps": [screen.step_line(s) for s in done.steps], "checks": done.checks})
+    if done.checks and not reply.wanted:
+        click.echo(screen.checks(done.checks))
+    elif not done.problem and not reply.wanted:
+        click.echo("stopped" if done.steps else "nothing to do")

@@ -1,11 +1,11 @@
 """`dsv4ctl topology`."""
 
-import json
 from pathlib import Path
 
 import click
 
 from dsv4ctl.cli.options import Asked, root_option
+from dsv4ctl.cli.reply import Reply, json_option
 
 
 @click.command("topology", short_help="Show NUMA nodes and GPUs, and where a mode's roles would be placed.")
@@ -21,8 +21,8 @@ from dsv4ctl.cli.options import Asked, root_option
     metavar="DIR",
     help="Look at this copy of another host's /sys.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the same values as JSON.")
-def command(root: Path, file: Path | None, as_json: bool, sysfs: Path | None, **flags: str | None) -> int:
+@json_option("Print the same values as JSON.")
+def command(root: Path, file: Path | None, reply: Reply, sysfs: Path | None, **flags: str | None) -> int:
     """Show NUMA nodes and their CPUs, GPUs and the nodes they are near to, and where a mode's roles would be placed.
 
     A role whose GPUs are all near to one node is bound to it: its threads to the node's CPUs, its memory to the node's.
@@ -32,7 +32,9 @@ def command(root: Path, file: Path | None, as_json: bool, sysfs: Path | None, **
 
     asked = Asked(root, file, {key: value for key, value in flags.items() if value is not None})
     found = survey.look(asked.spec(), sysfs or topology.SYSFS)
-    click.echo(json.dumps(screen_topology.as_json(found)) if as_json else screen_topology.text(found))
+    reply.add(screen_topology.as_json(found))
+    if not reply.wanted:
+        click.echo(screen_topology.text(found))
     for warning in screen_topology.warnings(found):
         click.echo(f"warning: {warning}", err=True)
     return 0

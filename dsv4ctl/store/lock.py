@@ -130,7 +130,7 @@ def _busy(holder: Face | None) -> Busy:
     if holder is None:
         return Busy("cannot go on: another dsv4ctl has just taken the lock and not said yet why", hint="try again")
     advice = f"--wait   waits for it; kill -INT {holder.process.pid}   interrupts it"
-    return Busy(f"cannot go on: {holder.words()}", hint=advice)
+    return Busy(f"cannot go on: {holder.words()}", hint=advice, details={"holder": holder})
 
 
 def _ours(claim: Claim, clock: Clock) -> Face:

@@ -141,7 +141,7 @@ def test_a_rollback_is_a_deploy_of_what_was_kept_under_a_number_of_its_own(machi
     listed = run(machine, "history").stdout.splitlines()
     assert [line[:4].split() for line in listed[1:]] == [["*", "3"], ["2"], ["1"]]
     assert listed[1].endswith("rollback to 1: customers need more")
-    values = json.loads(run(machine, "history", "--json").stdout)
+    values = json.loads(run(machine, "history", "--json").stdout)["releases"]
     assert [(one["release"], one["installed"], one["verdict"]["outcome"]) for one in values] == [
         (1, False, "proved"),
         (2, False, "proved"),
@@ -233,7 +233,7 @@ def test_the_audit_trail_tells_who_did_what_and_what_came_of_it(machine: Machine
     run(machine, "teardown", "--verify", "--reason", "maintenance")
     run(machine, "rollback", "7")
 
-    lines = [json.loads(line) for line in run(machine, "history", "--audit", "--json").stdout.splitlines()]
+    lines = json.loads(run(machine, "history", "--audit", "--json").stdout)["audit"]
 
     assert served.status == Status.OK
     assert [(line["what"], line["reason"], line["status"]) for line in lines] == [
@@ -266,7 +266,7 @@ def test_a_deploy_that_is_killed_is_in_the_audit_trail_and_its_release_has_no_ve
 
     assert "none: it was cut short, or is under way" in cut
     assert done.stdout.splitlines()[-1] == f"release 1 serves on port {PORT}"
-    lines = [json.loads(line) for line in run(machine, "history", "--audit", "--json").stdout.splitlines()]
+    lines = json.loads(run(machine, "history", "--audit", "--json").stdout)["audit"]
     assert [(line["what"], line["reason"], line["status"]) for line in lines] == [
         ("deploy", "killed", None),
         ("deploy", "", 0),

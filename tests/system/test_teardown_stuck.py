@@ -81,6 +81,9 @@ def test_a_port_that_is_held_after_the_kill_is_told_and_refused_and_free_when_it
 
     assert failed.status == Status.LEFT_OVER, failed.stderr
     assert f"killed, 1 left: pid {pid} (python, state D in " in failed.stderr
+    assert "gone  memory of GPU 0: at its idle baseline" in failed.stdout
+    assert f"LEFT  stray: pid {pid} (python" in failed.stdout
+    assert f"LEFT  port {RENDEZVOUS}: " in failed.stdout
     (line,) = (line for line in failed.stderr.splitlines() if "cannot end 1 process" in line)
     assert f"pid {pid} (python, user root, " in line
     assert f"is in state D in request_wait_answer, listens on port {RENDEZVOUS}, has nvidia2 open" in line

@@ -113,4 +113,4 @@ def test_init_without_yes_does_not_write_where_nobody_can_be_asked(
 ) -> None:
     assert cli.run(["init", "--root", str(tmp_path)]) == Status.HOST
     assert list(tmp_path.iterdir()) == []
-    assert "dsv4ctl init --yes" in capsys.readouterr().err
+    assert f"dsv4ctl init --root {tmp_path} --yes" in capsys.readouterr().err
