@@ -19,6 +19,9 @@ UNIT = "dsv4-server.service"
 # A stand-in that is there at once: no imports, no wait before its warm-up, and a stop that is noticed at once.
 QUICK: dict[str, object] = {"load_s": 0.3, "import_s": 0.0, "warmup_s": 0.0, "drain_poll_s": 0.1}
 
+# The supervisor, the main process, the resource tracker, four schedulers and the detokenizer.
+WHOLE_TREE = 8
+
 LISTENER = """
 import socket, sys, time
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
@@ -86,6 +89,11 @@ def processes_of_ours(machine: Machine) -> int:
     """How many processes run in units of ours: read from outside, recursively, not from what the product says."""
     files = [f for f in machine.group.rglob("cgroup.procs") if "/dsv4.slice/" in str(f)]
     return sum(len(f.read_text().split()) for f in files)
+
+
+def wait_for_whole_tree(machine: Machine) -> None:
+    """Wait until a TP4 server runs and nothing besides: a look of the supervisor's is a process for a moment."""
+    until(lambda: processes_of_ours(machine) == WHOLE_TREE, lambda: f"{processes_of_ours(machine)}, not {WHOLE_TREE}")
 
 
 def until(found: Callable[[], bool], why: Callable[[], str], *, limit_s: float = 40, every_s: float = 0.1) -> None:
