@@ -11,8 +11,8 @@ from tests.contract import conftest as engines
 from tests.system.strays import tell
 
 PORT = 30011
-# Two cores and all of SGLang to import.
-IMPORT_S = 120
+# All of SGLang to import, on two cores that others work on as well.
+IMPORT_S = 600
 
 
 def login_shell(machine: Machine) -> subprocess.Popen[str]:
@@ -33,7 +33,7 @@ def start(ours: subprocess.Popen[str], folder: Path) -> int:
 def children(machine: Machine, pid: int) -> list[int]:
     # Processes start their children from any of their threads, and a thread may end while it is looked at.
     script = f"cat /proc/{pid}/task/*/children 2>/dev/null || true"
-    return [int(word) for word in machine.run(("sh", "-c", script), timeout_s=20).stdout.split()]
+    return [int(word) for word in machine.run(("sh", "-c", script), timeout_s=120).stdout.split()]
 
 
 def everything(machine: Machine) -> tuple[set[int], str, list[str]]:
@@ -41,12 +41,12 @@ def everything(machine: Machine) -> tuple[set[int], str, list[str]]:
     # systemd starts the bus when it is first asked for a scope.
     files = [file for file in machine.group.rglob("cgroup.procs") if file.parent.name != "dbus.service"]
     pids = {int(line) for file in files for line in file.read_text().split()}
-    listeners = machine.run(("ss", "-ltnH"), timeout_s=20).stdout
+    listeners = machine.run(("ss", "-ltnH"), timeout_s=120).stdout
     return pids, listeners, sorted(path.name for path in (machine.root / "dev/shm").iterdir())
 
 
-def until(found: Callable[[], bool], *, limit_s: float = IMPORT_S) -> None:
-    end = time.monotonic() + limit_s
+def until(found: Callable[[], bool]) -> None:
+    end = time.monotonic() + IMPORT_S
     while not found():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -47,7 +47,7 @@ def test_what_a_sigterm_leaves_of_a_server_whose_children_are_amid_their_imports
 def left(machine: Machine, ours: subprocess.Popen[str]) -> dict[int, str]:
     """Pid -> comm of what was started in a shell's session and still runs."""
     shell = tell(ours, "echo $$").strip()
-    lines = machine.run(("ps", "-eo", "pid=,sid=,stat=,comm="), timeout_s=20).stdout.splitlines()
+    lines = machine.run(("ps", "-eo", "pid=,sid=,stat=,comm="), timeout_s=120).stdout.splitlines()
     rows = [line.split(None, 3) for line in lines]
     return {
         int(pid): comm for pid, session, state, comm in rows if session == shell != pid and not state.startswith("Z")
@@ -55,7 +55,7 @@ def left(machine: Machine, ours: subprocess.Popen[str]) -> dict[int, str]:
 
 
 def has_torch(machine: Machine, pid: int) -> bool:
-    return "libtorch_cpu.so" in machine.run(("cat", f"/proc/{pid}/maps"), timeout_s=20, check=False).stdout
+    return "libtorch_cpu.so" in machine.run(("cat", f"/proc/{pid}/maps"), timeout_s=120, check=False).stdout
 
 
 def end_and_see_nothing_left(machine: Machine, ours: subprocess.Popen[str]) -> None:
