@@ -128,7 +128,8 @@ def _complete(sources: Mapping[str, str], config: Config) -> dict[str, str]:
     complete |= {
         key: place for key, place in sources.items() if key in complete and key.startswith("engine.environment.")
     }
-    complete |= {key: place for name, table in config.modes.items() for key, place in _of_mode(sources, name, table)}
+    for name, table in config.modes.items():
+        complete |= _of_mode(sources, name, table, placed=config.gpus is not None)
     if config.engine.venv:
         complete["engine.python"] = f"{complete['engine.venv']} (engine.venv)"
     if config.engine.model and not config.engine.served_model_name:
@@ -138,14 +139,15 @@ def _complete(sources: Mapping[str, str], config: Config) -> dict[str, str]:
     return complete
 
 
-def _of_mode(sources: Mapping[str, str], name: str, table: ModeTable) -> Iterator[tuple[str, str]]:
+def _of_mode(sources: Mapping[str, str], name: str, table: ModeTable, *, placed: bool) -> Iterator[tuple[str, str]]:
     """The source of each key of a mode's roles; what a built-in one is not given of them is a default."""
     header = next((place for key, place in sources.items() if f"{key}.".startswith(f"modes.{name}.")), "")
     for role in ModeTable.model_fields:
         given: RoleTable | None = getattr(table, role)
         for part in RoleTable.model_fields:
             key = f"modes.{name}.{role}.{part}"
-            yield key, DEFAULT if given is None or getattr(given, part) is None else sources.get(key, header)
+            place = DEFAULT if given is None or getattr(given, part) is None else sources.get(key, header)
+            yield key, f"{place}; gpus takes its place" if placed and part == "gpus" else place
 
 
 def _is_set(config: Config, key: str) -> bool:

@@ -52,6 +52,13 @@ def test_of_a_built_in_mode_it_is_shown_what_the_file_changes_and_what_stays() -
     ]
 
 
+def test_of_gpus_that_are_given_for_every_mode_it_is_told_that_a_modes_own_do_not_count() -> None:
+    text = "gpus = []\n[modes.pd]\nprefill.tp = 1\n[modes.mine.server]\ntp = 1\ngpus = [3]"
+    assert row("modes.pd.prefill.tp", text).source == "config.toml:3"
+    assert row("modes.pd.prefill.gpus", text).source == "default; gpus takes its place"
+    assert row("modes.mine.server.gpus", text).source == "config.toml:6; gpus takes its place"
+
+
 def test_arguments_are_shown_so_that_spaces_and_line_ends_can_be_seen() -> None:
     shown = row("engine.args", '[engine]\nargs = ["--xx", "b c", "d\\ne", ""]')
     assert shown.text == "--xx 'b c' 'd\\ne' ''"
