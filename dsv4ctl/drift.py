@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dsv4ctl import installed, procs
+from dsv4ctl import dropins, installed, procs
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.model import GpuView, HostView, Instance, Unit
@@ -17,7 +17,7 @@ def of(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Iterato
     1. its process was started from other files than those that are there
     2. its unit file is not the one of its release: somebody edited it
     3. systemd has not read its files yet
-    4. a drop-in changes it, as `systemctl edit` writes one
+    4. a drop-in changes it, as `systemctl edit` writes one, or will when systemd has read it
     """
     if unit.main_pid and (runs := procs.environment(unit.main_pid).get("DSV4CTL_RELEASE", "")) != instance.digest:
         name = _name(host, runs)
@@ -26,8 +26,7 @@ def of(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Iterato
         yield f"{unit.name} was edited since release {kept.number} wrote it: dsv4ctl plan   shows how"
     if unit.needs_reload:
         yield f"systemd has not read the changed {unit.name} yet: systemctl daemon-reload"
-    for drop_in in unit.drop_ins:
-        yield f"{unit.name} is changed by {drop_in}"
+    yield from dropins.changes(host, unit)
 
 
 def here(host: Host, view: HostView, kept: Kept | None) -> Iterator[str]:

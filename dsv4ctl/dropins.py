@@ -1,4 +1,4 @@
-"""Drop-ins of units that are about to be written, and what they make of them. Changes nothing.
+"""Drop-ins of units that are there or about to be written, and what they make of them. Changes nothing.
 
 Read from the folders that systemd looks into: of a unit that it has not loaded yet it shows none.
 """
@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from dsv4ctl import installed, unitfile
 from dsv4ctl.host import Host
-from dsv4ctl.model import HostView, Instance, Release
+from dsv4ctl.model import HostView, Instance, Release, Unit
 from dsv4ctl.names import UNIT_FOLDER
 from dsv4ctl.problems import Problem
 
@@ -42,12 +42,24 @@ def of(host: Host, unit: str) -> dict[Path, str]:
     return {file: text for file, text in texts.items() if text}
 
 
+def changes(host: Host, unit: Unit) -> Iterator[str]:
+    """What changes an installed unit: what systemd has loaded, there or not any more, and what it has not read yet."""
+    wait = "systemctl daemon-reload"
+    for path in unit.drop_ins:
+        gone = "" if host.paths.under(path).exists() else f", which is gone, and systemd does not know yet: {wait}"
+        yield f"{unit.name} is changed by {path}{gone}"
+    for file in _unread(of(host, unit.name), unit):
+        yield f"{unit.name} will be changed by {file}, which systemd has not read yet: {wait}"
+
+
 def told(host: Host, release: Release, view: HostView) -> Iterator[str]:
-    """What changes the units of a release and systemd has not loaded yet, and what our lint says of the outcome."""
+    """What will change the units of a release that are not installed yet, and what our lint says of any outcome."""
+    here = {instance.unit for instance in installed.instances(host)}
     for instance in release.instances:
-        unit, found = view.units.get(instance.unit), of(host, instance.unit)
-        known = {PurePath(path).name for path in unit.drop_ins} if unit else set()
-        yield from (f"{instance.unit} is changed by {file}" for file in found if file.name not in known)
+        found = of(host, instance.unit)
+        if instance.unit not in here:
+            waiting = _unread(found, view.units.get(instance.unit))
+            yield from (f"{instance.unit} is changed by {file}" for file in waiting)
         if found:
             yield from (f"{instance.unit}: {said}" for said in unitfile.lint(_own(release, instance), *found.values()))
 
@@ -62,6 +74,11 @@ def refusals(host: Host, release: Release, starting: Iterable[Instance]) -> Iter
                 f"cannot deploy {instance.unit}: {'; '.join(why)} ({', '.join(map(str, guilty))})",
                 hint=_way_out(instance.unit, guilty),
             )
+
+
+def _unread(found: Iterable[Path], unit: Unit | None) -> list[Path]:
+    known = {PurePath(path).name for path in unit.drop_ins} if unit else set()
+    return [file for file in found if file.name not in known]
 
 
 def _folders(unit: str) -> Iterator[str]:

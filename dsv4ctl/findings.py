@@ -39,14 +39,41 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A command that changes the host now: who gave it, why, since when, and the process that does it."""
+
+    what: str
+    who: str
+    reason: str
+    since: float
+    pid: int
+    command: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """All rows, and what could not be read. `well`: all of them are, and nothing of ours is unknown. `pause`:
-    the one that lasts."""
+    """All rows, and what could not be read. `well`: all of them are, nothing of ours is unknown, and nobody is about to
+    change that what does not serve. `pause`: the one that lasts; `work`: who changes the host now."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     well: bool = True
     pause: Pause | None = None
+    work: Work | None = None
+
+    @property
+    def exit_status(self) -> ExitStatus:
+        """For whoever watches: all is well; or it is not and somebody is at work on it, so that it is to be asked
+        again; or it is not, and stays so."""
+        if self.well:
+            return ExitStatus.OK
+        return ExitStatus.BUSY if self.work is not None and not serves(self.rows) else ExitStatus.NOT_READY
+
+
+def serves(rows: tuple[Row, ...]) -> bool:
+    """Whether there is anything, and all of it serves."""
+    return bool(rows) and all(row.serves for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

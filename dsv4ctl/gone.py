@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dsv4ctl import ending, free, settle, shm, sockets, systemd, trees
+from dsv4ctl import ending, free, settle, shm, sockets, systemd, topology, trees
 from dsv4ctl.blame import Suspect, Verdict, words
 from dsv4ctl.due import DOWN
 from dsv4ctl.findings import Check
 from dsv4ctl.free import AwaitGpus, Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
-from dsv4ctl.model import Instance, PortView, Unit
+from dsv4ctl.model import GpuView, Instance, PortView, Unit
 from dsv4ctl.model.release import ANYWHERE
 from dsv4ctl.problems import Status
 from dsv4ctl.telling import Tell, Waits
@@ -64,11 +64,18 @@ def around(host: Host, look: Look, found: Found, tell: Tell) -> tuple[Check, ...
             for gpu in found.gpus.gpus
             if gpu.uuid in not_ours
         ),
-        *(
-            Check(what="memory of GPUs", ok=False, words=f"not known: {why}", status=Status.GPU, hint="nvidia-smi -L")
-            for why in (*filter(None, (found.gpus.problem,)), *found.gpus.unreadable)
-        ),
+        *_unreadable(found.gpus),
     )
+
+
+def _unreadable(view: GpuView) -> Iterable[Check]:
+    """GPUs whose memory nobody tells; where there is none at all there is no memory to prove."""
+    what = "memory of GPUs"
+    if view.problem and not topology.has_gpu():
+        yield Check(what=what, ok=True, words="none: no NVIDIA device on the PCI bus, in /dev or of a driver")
+        return
+    for why in (*filter(None, (view.problem,)), *view.unreadable):
+        yield Check(what=what, ok=False, words=f"not known: {why}", status=Status.GPU, hint="nvidia-smi -L")
 
 
 def _not_ours(what: str, said: str) -> Check:

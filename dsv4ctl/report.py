@@ -26,7 +26,7 @@ from dsv4ctl import (
 from dsv4ctl.adopted import Adopted
 from dsv4ctl.asking import Asked
 from dsv4ctl.blame import words
-from dsv4ctl.findings import Row, Status
+from dsv4ctl.findings import Row, Status, serves
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
@@ -42,6 +42,7 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
 
     GPUs are read beside the engines, for NVML takes longest.
     """
+    work = unfinished.at_work(host)
     instances = installed.instances(host)
     # A host without systemd, or with nothing on it, has nothing to show, and that is no error.
     there = (ADOPTED_SCOPES,) if systemd.is_running() else ()
@@ -65,6 +66,7 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
     )
     pause = maintenance.lasting(host.paths.pause, host.clock.wall())
     notes = (
+        *((work.words,) if work else ()),
         *_held(host, pause, instances),
         *((f"GPU memory is unknown: {view.problem}",) if view.problem else ()),
         *faults,
@@ -75,7 +77,8 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
     others = (_with_their_gpus(row, one, view) for row, one in zip(theirs, taken_over, strict=True))
     chosen = {one.unit for one in (installed.chosen(host, roles) if roles else instances)}
     shown = (*(row for row in degraded(ours, instances) if row.unit in chosen), *(() if roles else (*bare, *others)))
-    return Status(rows=shown, notes=notes, well=not faults and all(row.well for row in shown), pause=pause)
+    well = not faults and all(row.well for row in shown) and (work is None or serves(shown))
+    return Status(rows=shown, notes=notes, well=well, pause=pause, work=work)
 
 
 def _limits(unit: Unit) -> tuple[rlimits.Short, ...]:

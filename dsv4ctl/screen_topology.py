@@ -36,7 +36,7 @@ def as_json(found: Survey) -> dict[str, object]:
             }
             for gpu in found.gpus.gpus
         ],
-        "problem": found.gpus.problem,
+        "gpu_problem": found.gpus.problem,
         "mode": found.mode,
         "roles": [_role_values(one) for one in found.roles],
     }

@@ -8,6 +8,9 @@ from dsv4ctl.model import Gpu, GpuView, Numa, NumaNode
 from dsv4ctl.problems import Problem
 
 SYSFS = Path("/sys")
+# What a driver that was ever loaded leaves, answering or not; dxg is WSL's way to a GPU, which is on no PCI bus there.
+NODES = ("nvidia[0-9]*", "nvidiactl", "dxg")
+DRIVER = Path("/proc/driver/nvidia")
 # sysfs may be another's (a rehearsal's, a test's); what the kernel itself has stands here, and a bind to another node
 # ends a unit with 242/NUMA_POLICY.
 STATUS = Path("/proc/self/status")
@@ -59,6 +62,11 @@ def gpus(sysfs: Path) -> GpuView:
     devices = sorted((sysfs / "bus/pci/devices").glob("*"))
     found = [device.name for device in devices if _is_gpu(device)]
     return GpuView(gpus=tuple(_gpu(index, address, sysfs) for index, address in enumerate(found)))
+
+
+def has_gpu(sysfs: Path = SYSFS, dev: Path = Path("/dev"), driver: Path = DRIVER) -> bool:
+    """Whether this host has an NVIDIA GPU, or had one of which something is left, whatever its driver says."""
+    return driver.exists() or any(any(dev.glob(name)) for name in NODES) or bool(gpus(sysfs).gpus)
 
 
 def parse_list(text: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from dsv4ctl import generations, installed, procs
+from dsv4ctl.findings import Work
 from dsv4ctl.generations import Kept, Outcome
 from dsv4ctl.host import Host
 from dsv4ctl.problems import Problem
@@ -31,6 +32,22 @@ def words(host: Host, *, is_down: bool) -> str:
     restores = newest.generation.restores
     again = f"dsv4ctl rollback {restores}" if restores else "dsv4ctl deploy"
     return f"release {newest.number} was cut short: {again}   goes on with it"
+
+
+def at_work(host: Host) -> Work | None:
+    """Who changes this host now; None: nobody does."""
+    face = lock.face(host.paths.lock)
+    if face is None or not procs.alive(face.process):
+        return None
+    return Work(
+        what=face.what,
+        who=face.who,
+        reason=face.reason,
+        since=face.since,
+        pid=face.process.pid,
+        command=face.command,
+        words=f"a {face.what} is at work: {face.words()}",
+    )
 
 
 def unreadable(host: Host) -> str:

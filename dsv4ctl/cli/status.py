@@ -9,7 +9,6 @@ import click
 
 from dsv4ctl.cli.options import roles_option, root_option
 from dsv4ctl.cli.reply import Reply, json_option
-from dsv4ctl.problems import Status
 
 if TYPE_CHECKING:
     from dsv4ctl import findings
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 def command(root: Path, roles: tuple[str, ...], reply: Reply, watch: bool) -> int:
     """Show every instance: state and since when, pid, port, health, model, context, KV tokens, load, GPU memory.
 
-    Exit status 0: every instance serves, or was stopped; 6: one is starting, has failed, does not reply, is missing,
-    or is of no use because its peer is down, or the last deploy was cut short. --role shows only some; what is amiss
-    with the whole host counts anyway.
+    Exit status 0: every instance serves, or was stopped; 6: one is starting, has failed, does not answer, is missing,
+    or is of no use because its peer is down, or the last deploy was cut short; 8: not everything serves, and a command
+    that changes the host is at work. --role shows only some; what is amiss with the whole host counts anyway.
     """
     from dsv4ctl import report
     from dsv4ctl.host import Host
@@ -35,7 +34,7 @@ def command(root: Path, roles: tuple[str, ...], reply: Reply, watch: bool) -> in
         found = report.status(host, roles)
         _show(found, reply, again=watch)
         if not watch:
-            return Status.OK if found.well else Status.NOT_READY
+            return found.exit_status
         time.sleep(2)
 
 

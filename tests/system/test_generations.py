@@ -194,6 +194,13 @@ def test_status_names_every_way_in_which_a_unit_has_drifted(machine: Machine, se
     assert f"note: {UNIT} was edited since release 1 wrote it" in edited
     assert f"note: systemd has not read the changed {UNIT} yet" in edited
 
+    drop_in = f"/etc/systemd/system/{UNIT}.d/override.conf"
+    machine.write(drop_in, "[Service]\nNice=1\n")
+    assert f"note: {UNIT} will be changed by {drop_in}, which systemd has not read yet" in run(machine, "status").stdout
+    machine.run(("systemctl", "daemon-reload"), timeout_s=20)
+    assert f"note: {UNIT} is changed by {drop_in}\n" in run(machine, "status").stdout
+    machine.run(("systemctl", "revert", UNIT), timeout_s=20)
+
     deploy(machine)
     run(machine, "render", "--port", str(PORT), "--context-length", "128k", "--out", "/")
     assert "(release 1), its files say" in run(machine, "status").stdout

@@ -3,6 +3,9 @@
 import json
 import subprocess
 import time
+from pathlib import Path
+
+import pytest
 
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal import gpus
@@ -151,6 +154,30 @@ def test_a_driver_whose_library_was_upgraded_refuses_a_new_start_with_reboot_adv
     state = json.loads((machine.root / "run/dsv4ctl/server/state.json").read_text())
     assert "version mismatch" in state["words"]
     assert "reboot the host" in state["advice"]
+
+
+NO_DRIVER = '#!/bin/sh\necho \'{"problem": "cannot ask the NVIDIA driver: NVML Shared Library Not Found"}\'\n'
+NO_GPUS = "mkdir /dev/away && mv /dev/nvidia? /dev/away && mount -t tmpfs none /sys/bus/pci/devices"
+GPUS_AGAIN = "umount /sys/bus/pci/devices; mv /dev/away/* /dev && rmdir /dev/away"
+
+
+def test_a_host_without_any_gpu_has_no_memory_to_prove_and_one_with_a_silent_driver_is_not_proved(
+    machine: Machine, driver: Driver
+) -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("the driver of this host shows through in the machine")
+    driver(NO_DRIVER)
+    silent = command(machine, "teardown", "--verify")
+    machine.run(("sh", "-c", NO_GPUS), timeout_s=10)
+    try:
+        none = command(machine, "teardown", "--verify")
+    finally:
+        machine.run(("sh", "-c", GPUS_AGAIN), timeout_s=10)
+
+    assert silent.status == Status.GPU
+    assert "LEFT  memory of GPUs: not known: cannot ask the NVIDIA driver" in silent.stdout
+    assert none.status == Status.OK, none.stderr
+    assert "gone  memory of GPUs: none: no NVIDIA device" in none.stdout
 
 
 def test_a_platform_without_a_process_list_is_judged_by_memory_alone(

@@ -60,6 +60,26 @@ def test_a_setting_of_the_operators_own_is_told_once_and_refused_by_nobody(tmp_p
     assert refused(tmp_path) == []
 
 
+def test_a_drop_in_of_an_installed_unit_is_told_read_or_not_and_one_that_is_gone_as_that(tmp_path: Path) -> None:
+    read, unread = (put(tmp_path, f"{ETC}/{SERVER}.d/{name}.conf", "[Service]\nNice=1\n") for name in ("10", "20"))
+    gone = f"/{ETC}/{SERVER}.d/30.conf"
+    loaded = replace(unit(SERVER, ActiveState.ACTIVE), drop_ins=(f"/{read.relative_to(tmp_path)}", gone))
+
+    assert list(dropins.changes(Host.real(tmp_path), loaded)) == [
+        f"{SERVER} is changed by /{read.relative_to(tmp_path)}",
+        f"{SERVER} is changed by {gone}, which is gone, and systemd does not know yet: systemctl daemon-reload",
+        f"{SERVER} will be changed by {unread}, which systemd has not read yet: systemctl daemon-reload",
+    ]
+
+
+def test_what_drift_tells_of_an_installed_unit_is_not_told_twice(tmp_path: Path) -> None:
+    for file in MADE.files:
+        put(tmp_path, file.path[1:], file.text)
+    put(tmp_path, f"{ETC}/{SERVER}.d/override.conf", "[Service]\nNice=1\n")
+
+    assert list(dropins.told(Host.real(tmp_path), MADE, HostView())) == []
+
+
 @pytest.mark.parametrize("folder", ["dsv4-.service.d", "service.d"])
 def test_what_holds_for_several_units_is_refused_without_a_revert_that_would_not_touch_it(
     tmp_path: Path, folder: str

@@ -6,7 +6,8 @@ import pytest
 
 from dsv4ctl import screen
 from dsv4ctl.asking import parse_loads
-from dsv4ctl.findings import Check, Row, Status
+from dsv4ctl.findings import Check, Row, Status, Work
+from dsv4ctl.problems import Status as ExitStatus
 from dsv4ctl.steps import RemoveFile, Stop, WriteFile
 
 ROW = Row(
@@ -45,6 +46,25 @@ def test_what_nobody_tells_is_a_dash_and_never_a_zero() -> None:
     cells = screen.status(Status(rows=(row,)), now=0.0).splitlines()[1].split()
 
     assert cells.count("-") == 6
+
+
+@pytest.mark.parametrize(
+    ("well", "serves", "at_work", "status"),
+    [
+        (True, True, True, ExitStatus.OK),
+        (True, False, False, ExitStatus.OK),
+        (False, False, True, ExitStatus.BUSY),
+        (False, True, True, ExitStatus.NOT_READY),
+        (False, False, False, ExitStatus.NOT_READY),
+    ],
+)
+def test_whoever_watches_is_told_apart_what_is_amiss_and_what_somebody_is_at_work_on(
+    *, well: bool, serves: bool, at_work: bool, status: ExitStatus
+) -> None:
+    work = Work(what="deploy", who="alice", reason="", since=1.0, pid=7, command="dsv4ctl deploy", words="")
+    found = Status(rows=(replace(ROW, serves=serves),), well=well, work=work if at_work else None)
+
+    assert found.exit_status == status
 
 
 def test_an_engine_without_gpus_says_so() -> None:

@@ -112,3 +112,22 @@ def test_this_host_answers_as_well_and_what_is_usable_comes_from_its_kernel() ->
     found = topology.read(())
     assert found.usable
     assert not found.nodes or found.usable & {one.node for one in found.nodes}
+
+
+@pytest.mark.parametrize("left", ["dev/nvidia0", "dev/nvidiactl", "dev/dxg", "driver", "pci"])
+def test_a_gpu_is_there_by_any_of_its_signs_and_not_without_one(tmp_path: Path, left: str) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/null").touch()
+
+    def found() -> bool:
+        return topology.has_gpu(tmp_path / "sys", tmp_path / "dev", tmp_path / "driver")
+
+    assert not found()
+    if left == "pci":
+        device = tmp_path / "sys/bus/pci/devices/0000:1b:00.0"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text("0x030200\n")
+    else:
+        (tmp_path / left).touch()
+    assert found()

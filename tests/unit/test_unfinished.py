@@ -66,13 +66,16 @@ def test_a_deploy_under_way_is_not_cut_short_before_it_is_killed(host: Host) -> 
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(host.root)], stdout=subprocess.PIPE, text=True) as deploy:
         assert deploy.stdout is not None
         assert deploy.stdout.readline() == "held\n"
-        during = unfinished.words(host, is_down=True)
+        during, work = unfinished.words(host, is_down=True), unfinished.at_work(host)
         deploy.kill()
         deploy.wait()
     # It was made again after a teardown, so that only the lock tells of it.
     host.store.audit.write("teardown", {"status": 0, "steps": []})
 
     assert during == ""
+    assert work is not None
+    assert (work.what, work.pid, work.words.startswith("a deploy is at work: ")) == ("deploy", deploy.pid, True)
+    assert unfinished.at_work(host) is None
     assert unfinished.words(host, is_down=True) == CUT
 
 
