@@ -11,7 +11,7 @@ from dsv4ctl.cli.options import roles_option, root_option
 from dsv4ctl.cli.reply import Reply, json_option
 
 if TYPE_CHECKING:
-    from dsv4ctl import findings
+    from dsv4ctl.findings import Status
 
 
 @click.command("status", short_help="Show what runs here and how it is.")
@@ -38,7 +38,7 @@ def command(root: Path, roles: tuple[str, ...], reply: Reply, watch: bool) -> in
         time.sleep(2)
 
 
-def _show(found: "findings.Status", reply: Reply, *, again: bool) -> None:
+def _show(found: "Status", reply: Reply, *, again: bool) -> None:
     from dsv4ctl import screen
 
     if reply.wanted:
