@@ -19,8 +19,8 @@ test: .venv/.dev build/router/.ready ## run all tests but those against a real G
 soak: .venv/.dev build/router/.ready ## run 200 random schedules of stops, kills and restarts of a pair under traffic, half an hour
 	@DSV4CTL_SCHEDULES=200 .venv/bin/pytest tests/system/test_pair_schedules.py
 
-interrupts: .venv/.dev ## cut every command off at every act by which it changes the world (hours; needs a C compiler)
-	@.venv/bin/pytest -s tests/interrupts
+interrupts: .venv/.dev ## cut every command off at every act by which it changes the world (goes on where it broke off; needs a C compiler)
+	@DSV4CTL_CUTS=build/interrupts .venv/bin/pytest -q -n 3 --dist worksteal tests/interrupts
 
 real: .venv/.dev build/router/.ready $(if $(DSV4CTL_REAL),,build/real/.ready) ## run the tests against a real SGLang on CPU (7 GB, or DSV4CTL_REAL=FOLDER)
 	@DSV4CTL_REAL=$(REAL) .venv/bin/pytest tests/real tests/contract

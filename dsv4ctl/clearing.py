@@ -1,6 +1,6 @@
 """teardown and who: from what shall be gone to the proof that it is. Deploy's counterpart; one page each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,8 @@ from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import GpuView, HostView, Identity, Instance
 from dsv4ctl.names import INSTANCE_FOLDER, UNIT_FOLDER
-from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem, WrongOption
-from dsv4ctl.steps import Step
+from dsv4ctl.problems import ForeignHolder, GpuProblem, LeftOver, PortTaken, Problem, Status, WrongOption
+from dsv4ctl.steps import Step, is_record
 from dsv4ctl.store import Claim
 from dsv4ctl.telling import Tell, Waits
 from dsv4ctl.trees import UnitTree
@@ -22,7 +22,7 @@ from dsv4ctl.trees import UnitTree
 # A tree that its starter brings back, or that forks while it is ended, is ended again; more often it is no accident.
 ROUNDS = 20
 # The first of these that a check failed with decides the exit status.
-WORST_FIRST: tuple[type[Problem], ...] = (LeftOver, ForeignHolder, PortTaken, GpuProblem)
+WORST_FIRST: tuple[type[Problem], ...] = (LeftOver, ForeignHolder, PortTaken, GpuProblem, Problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,12 @@ class Teardown:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
     """How far the work of a teardown came: who is on its ports and GPUs after it, who of our own units outlives a
-    KILL, and what ended it early."""
+    KILL, what ended it early, and why files of ours stay."""
 
     found: Found
     survivors: tuple[Identity, ...] = ()
     failed: Problem | None = None
+    stays: tuple[Problem, ...] = ()
 
 
 def prepare(host: Host, aim: Aim) -> Clearing:
@@ -105,8 +106,9 @@ def prepare(host: Host, aim: Aim) -> Clearing:
 def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool, claim: Claim | None = None) -> Teardown:
     """Stop what is asked for of ours, end strays on its ports and GPUs, and with `verify` check that nothing is left.
 
-    What could not be done or is left is told with the checks, not raised: they stand in every case. Raises Problem for
-    what cannot be begun.
+    What could not be done or is left is told with the checks, not raised: they stand in every case. What cannot be
+    written or removed of our own files is a check that failed, also without `verify`, and keeps nothing from being
+    ended. Raises Problem for what cannot be begun.
     """
     host.require_live()
     with turn.taken(host, claim or Claim(what="teardown"), tell) as taken:
@@ -122,24 +124,41 @@ def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool, claim: Claim | N
             with suppress(Problem) if done.failed else nullcontext():
                 seen = _around(host, look, taken.tell) if is_bare else gone.checks(host, look, done.found, taken.tell)
                 checks = (*seen, *_unknown(host, aim), *_unseen(done.failed, seen))
+        checks = (*checks, *map(_stays, done.stays))
         problem = done.failed or worst(checks)
         taken.ends_as(problem)
     return Teardown(steps=made.steps, checks=checks, problem=problem)
 
 
 def _clear(host: Host, made: Clearing, aim: Aim, known: Iterable[UnitTree], tell: Tell) -> Cleared:
-    """Do the steps, end what outlived its unit and what came back, until one of that fails; then only look."""
+    """Do the steps, end what outlived its unit and what came back, until one of that fails; then only look.
+
+    What of our own records fails is passed over: it ends nobody and keeps nobody from being ended.
+    """
+    stays: list[Problem] = []
     try:
-        execute.carry_out(host, made.steps, tell)
+        stays += execute.carry_out(host, made.steps, tell, may_fail=is_record)
         survivors = trees.end(host, known, aim.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
-        # A supervisor that was killed could not remove the file with the key.
-        for instance in made.instances:
-            store.files.remove(host.paths.secrets(instance.name))
-        return Cleared(found=_end_what_came_back(host, made, aim, tell), survivors=survivors)
+        stays += _forget_keys(host, made.instances)
+        found = _end_what_came_back(host, made, aim, tell)
+        return Cleared(found=found, survivors=survivors, stays=tuple(stays))
     except Problem as problem:
         with suppress(Problem):
-            return Cleared(found=inquiry.look(*_again(made)), failed=problem)
-        return Cleared(found=made.found, failed=problem)
+            return Cleared(found=inquiry.look(*_again(made)), failed=problem, stays=tuple(stays))
+        return Cleared(found=made.found, failed=problem, stays=tuple(stays))
+
+
+def _forget_keys(host: Host, instances: Iterable[Instance]) -> Iterator[Problem]:
+    """Remove the files with the key, which a supervisor that was killed could not; why one stays."""
+    for instance in instances:
+        try:
+            store.files.remove(host.paths.secrets(instance.name))
+        except Problem as problem:
+            yield problem
+
+
+def _stays(why: Problem) -> Check:
+    return Check(what="files of ours", ok=False, words=str(why), status=Status.HOST, hint=why.hint)
 
 
 def _around(host: Host, look: gone.Look, tell: Tell) -> tuple[Check, ...]:

@@ -1,12 +1,13 @@
 """Host x Step -> effect, or a Problem. Each step verifies itself; a step that finds the world changed fails."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import assert_never
 
 from dsv4ctl import bringing, ending, maintenance, settle, shm, store, systemd
 from dsv4ctl.free import AwaitGpus, AwaitPorts, EndTree, RemoveSegment
 from dsv4ctl.host import Host
+from dsv4ctl.problems import Problem
 from dsv4ctl.steps import (
     Disable,
     Enable,
@@ -23,14 +24,17 @@ from dsv4ctl.steps import (
     Stop,
     WriteFile,
 )
-from dsv4ctl.telling import Doing, Tell, Waits
+from dsv4ctl.telling import Doing, Tell, Waits, Warns
 
 
-def carry_out(host: Host, steps: Iterable[Step], tell: Tell) -> None:
+def carry_out(
+    host: Host, steps: Iterable[Step], tell: Tell, *, may_fail: Callable[[Step], bool] = lambda _: False
+) -> tuple[Problem, ...]:
     """Do every step in order, telling each before it is begun; trees that follow each other are ended side by side.
 
-    Raises the Problem of the first that fails.
+    Raises the Problem of the first that fails, unless it may: that is told, what follows is done, and it is returned.
     """
+    failed = []
     for _, group in groupby(steps, key=lambda step: isinstance(step, EndTree)):
         todo = tuple(group)
         if trees := tuple(step for step in todo if isinstance(step, EndTree)):
@@ -38,7 +42,14 @@ def carry_out(host: Host, steps: Iterable[Step], tell: Tell) -> None:
             continue
         for step in todo:
             tell(Doing(step))
-            one(host, step, tell)
+            try:
+                one(host, step, tell)
+            except Problem as problem:
+                if not may_fail(step):
+                    raise
+                tell(Warns(str(problem)))
+                failed.append(problem)
+    return tuple(failed)
 
 
 def one(host: Host, step: Step, tell: Tell) -> None:

@@ -40,15 +40,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A command that changes the host now: who gave it, why, since when, and the process that does it."""
+    """A command that changes the host now: who gave it, why, since when, and the process that does it.
 
-    what: str
+    Of a holder of the lock who does not say who he is only the process is known, or pid 0: not even that.
+    """
+
     who: str
-    reason: str
-    since: float
     pid: int
     command: str
     words: str
+    what: str = ""
+    reason: str = ""
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

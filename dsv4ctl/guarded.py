@@ -19,7 +19,7 @@ from dsv4ctl.model import HostView, Release, Role
 from dsv4ctl.planned import Plan
 from dsv4ctl.planning import Terms
 from dsv4ctl.problems import Problem, Reverted
-from dsv4ctl.steps import Disable, Step, Stop, started
+from dsv4ctl.steps import Disable, Step, Stop, is_leftover, is_record, started
 from dsv4ctl.telling import Tell, Warns
 
 
@@ -46,7 +46,7 @@ def attempt(host: Host, made: Plan, terms: Terms, tell: Tell) -> Probing:
     """
     this = Attempt(host=host, made=made, terms=terms, watch=Watch(host, tell))
     try:
-        execute.carry_out(host, made.steps, this.watch.tell)
+        execute.carry_out(host, made.steps, this.watch.tell, may_fail=is_leftover)
         proved = probing.prove(host, made.release.instances)
         marking.after(host, made.release.instances, made.memory)
     except Problem as problem:
@@ -77,7 +77,10 @@ def _succeeded(this: Attempt, proved: Probing) -> None:
     if len(releases.numbers()) > this.terms.keep:
         kept = releases.all()
         here = next((one for one in kept if one.number == this.number), None)
-        releases.forget(generations.forgotten(kept, here, this.terms.keep))
+        try:
+            releases.forget(generations.forgotten(kept, here, this.terms.keep))
+        except Problem as problem:
+            this.watch.tell(Warns(f"{problem}; the next deploy tries it again"))
 
 
 def _failed(this: Attempt, problem: Problem) -> Problem:
@@ -105,7 +108,7 @@ def _return(this: Attempt, problem: Problem, good: Kept) -> Problem:
         # Nothing was done for it, so what is installed is still the release that failed.
         return _leave(this, problem, *_lost(good, second))
     try:
-        execute.carry_out(this.host, steps, this.watch.tell)
+        execute.carry_out(this.host, steps, this.watch.tell, may_fail=is_leftover)
         probing.prove(this.host, back.release.instances)
     except Problem as second:
         return problem.extended(*_lost(good, second), failed, _stands(this.host, back.release))
@@ -124,7 +127,7 @@ def _leave(this: Attempt, problem: Problem, *lost: str) -> Problem:
     also = [*lost]
     try:
         steps = tuple(_downs(this, observe.host(this.host, this.made.release)))
-        execute.carry_out(this.host, steps, this.watch.tell)
+        also += map(str, execute.carry_out(this.host, steps, this.watch.tell, may_fail=is_record))
     except Problem as second:
         also.append(str(second))
     return problem.extended(*also, _history(this), _stands(this.host, this.made.release))

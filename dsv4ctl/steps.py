@@ -7,6 +7,7 @@ from typing import TypeAlias
 from dsv4ctl.free import FreeStep
 from dsv4ctl.generations import Generation
 from dsv4ctl.model import Instance
+from dsv4ctl.names import INSTANCE_FOLDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,16 @@ Step: TypeAlias = (
     | ReleaseBrake
     | FreeStep
 )
+
+
+def is_record(step: Step) -> bool:
+    """Whether a step changes what is written down of ours, and no process: an ending goes on where it fails."""
+    return isinstance(step, RemoveFile | Disable | Reload | ResetFailed)
+
+
+def is_leftover(step: Step) -> bool:
+    """Whether a step removes a file that no unit names any more: what serves by then is not ended for it."""
+    return isinstance(step, RemoveFile) and step.path.startswith(INSTANCE_FOLDER)
 
 
 def started(steps: Iterable[Step]) -> tuple[Instance, ...]:

@@ -2,12 +2,13 @@
 
 from contextlib import suppress
 
-from dsv4ctl import generations, installed, procs
+from dsv4ctl import generations, installed
 from dsv4ctl.findings import Work
 from dsv4ctl.generations import Kept, Outcome
 from dsv4ctl.host import Host
 from dsv4ctl.problems import Problem
-from dsv4ctl.store import lock
+from dsv4ctl.store import Face, lock
+from dsv4ctl.store.unnamed import Unnamed
 
 
 def words(host: Host, *, is_down: bool) -> str:
@@ -19,9 +20,9 @@ def words(host: Host, *, is_down: bool) -> str:
     """
     if _amiss(host, is_down=is_down) is None:
         return ""
-    left = lock.face(host.paths.lock)
-    if left is not None and procs.alive(left.process):
+    if lock.holder(host.paths.lock, host.clock) is not None:
         return ""
+    left = lock.face(host.paths.lock)
     # Read again, for whoever has let go of the lock meanwhile had written the verdict before.
     newest = _amiss(host, is_down=is_down)
     killed = left is not None and left.what in generations.ATTEMPTS
@@ -35,19 +36,21 @@ def words(host: Host, *, is_down: bool) -> str:
 
 
 def at_work(host: Host) -> Work | None:
-    """Who changes this host now; None: nobody does."""
-    face = lock.face(host.paths.lock)
-    if face is None or not procs.alive(face.process):
-        return None
-    return Work(
-        what=face.what,
-        who=face.who,
-        reason=face.reason,
-        since=face.since,
-        pid=face.process.pid,
-        command=face.command,
-        words=f"a {face.what} is at work: {face.words()}",
-    )
+    """Who changes this host now, be it somebody who does not say who he is; None: nobody does."""
+    match lock.holder(host.paths.lock, host.clock):
+        case Face() as face:
+            return Work(
+                what=face.what,
+                who=face.who,
+                reason=face.reason,
+                since=face.since,
+                pid=face.process.pid,
+                command=face.command,
+                words=f"a {face.what} is at work: {face.words()}",
+            )
+        case Unnamed() as one:
+            return Work(who=one.user, pid=one.pid, command=one.command, words=one.words())
+    return None
 
 
 def unreadable(host: Host) -> str:

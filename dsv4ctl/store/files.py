@@ -60,7 +60,9 @@ def remove(path: Path) -> None:
     """Take a file away; one that is not there is no error. Raises Problem when it cannot."""
     with explained(path, "remove"):
         if path.parent.is_dir():
-            path.unlink(missing_ok=True)
+            # A read-only file system refuses to remove even what is not there.
+            if os.path.lexists(path):
+                path.unlink(missing_ok=True)
             _sync_folder(path.parent)
 
 

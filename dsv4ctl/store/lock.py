@@ -1,5 +1,6 @@
 """The host-wide lock, and the face of whoever holds it: changes happen one after another."""
 
+import errno
 import fcntl
 import os
 import shlex
@@ -9,18 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from dsv4ctl import procs, record, secret
 from dsv4ctl.clock import Clock
 from dsv4ctl.model import Identity
 from dsv4ctl.problems import Busy, Problem
-from dsv4ctl.store import files
+from dsv4ctl.store import files, unnamed
 from dsv4ctl.store.audit import person
+from dsv4ctl.store.unnamed import Unnamed
 
 TRY_EVERY_S = 0.2
 # Between taking the lock and saying so pass microseconds; one that says nothing for longer will not.
 FACE_S = 0.5
+# What keeps a file from being made, though it, or its folder, can be locked.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,10 @@ class Face:
             f"(pid {self.process.pid}: {self.command})"
         )
 
+    def advice(self) -> str:
+        """What to type."""
+        return f"--wait   waits for it; kill -INT {self.process.pid}   interrupts it"
+
 
 @contextmanager
 def held(path: Path, claim: Claim, clock: Clock) -> Iterator[Face | None]:
@@ -62,46 +69,87 @@ def held(path: Path, claim: Claim, clock: Clock) -> Iterator[Face | None]:
     The kernel lets go of it when its holder dies, however that happens. Raises Busy naming who holds it when it is not
     free within the claim's time.
     """
-    with os.fdopen(files.open_shared(path, os.O_RDWR | os.O_CREAT), "r+b", buffering=0) as file:
+    file = _opened(path)
+    try:
         _take(file, claim, clock)
         try:
             left = _face(file)
             # The lock holds without its face: a full /run must not keep anybody from a teardown.
             with suppress(OSError):
-                file.truncate(0)
-                os.pwrite(file.fileno(), record.dump(_ours(claim, clock)).encode(), 0)
+                os.ftruncate(file, 0)
+                os.pwrite(file, record.dump(_ours(claim, clock)).encode(), 0)
             yield left
         finally:
             # A face that cannot be wiped is of a process that is gone, and turns no success into a fault.
             with suppress(OSError):
-                file.truncate(0)
+                os.ftruncate(file, 0)
             # Closing alone would not do while a child is between fork and exec, with the file open as well.
             fcntl.flock(file, fcntl.LOCK_UN)
+    finally:
+        os.close(file)
 
 
 def face(path: Path) -> Face | None:
     """Who holds the lock, or held it last and was killed at its work; None: it was let go of. Takes nothing."""
+    with _looked_at(path) as file:
+        return _face(file) if file is not None else None
+
+
+def holder(path: Path, clock: Clock) -> Face | Unnamed | None:
+    """Who holds the lock now, by its own words, else by the kernel's; None: nobody."""
+    with _looked_at(path) as file:
+        if file is None or (seen := unnamed.holder(file)) is None:
+            return None
+        return _named(file, clock) or seen
+
+
+@contextmanager
+def _looked_at(path: Path) -> Iterator[int | None]:
+    """The file of the lock, to be read; None where there is none."""
     try:
-        with path.open("rb") as file:
-            return _face(file)
+        file = os.open(path, os.O_RDONLY)
     except OSError:
-        return None
+        yield None
+        return
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
-def _take(file: IO[bytes], claim: Claim, clock: Clock) -> None:
+def _opened(path: Path) -> int:
+    """The file of the lock, made where there is none. Raises Problem when it cannot be opened.
+
+    A lock takes no room: where /run is full or read-only it is taken on the file that is there, else on the folder that
+    would hold it. Whoever can make the file meanwhile is not kept out by that, which is less than a teardown refused.
+    """
+    try:
+        return files.open_shared(path, os.O_RDWR | os.O_CREAT)
+    except Problem as problem:
+        if getattr(problem.__cause__, "errno", None) not in NO_ROOM:
+            raise
+    there = next(one for one in (path, *path.parents) if one.exists())
+    with files.explained(there, "open"):
+        return os.open(there, os.O_RDONLY)
+
+
+def _take(file: int, claim: Claim, clock: Clock) -> None:
     """Take the lock, or wait for it as long as the claim allows, saying once who each holder is."""
-    end, told = clock.now() + claim.wait_s, None
+    end, told = clock.now() + claim.wait_s, ""
     while not _taken(file):
-        holder = _holder(file, clock)
+        found = _named(file, clock) or unnamed.holder(file)
         if clock.now() >= end:
-            raise _busy(holder)
-        if holder is not None and holder != told:
-            claim.says(f"waiting: {holder.words()}")
-            told = holder
+            # It may have been let go of while its face was looked for.
+            if _taken(file):
+                return
+            raise _busy(found)
+        if found is not None and found.words() != told:
+            told = found.words()
+            claim.says(f"waiting: {told}")
         clock.sleep(TRY_EVERY_S)
 
 
-def _taken(file: IO[bytes]) -> bool:
+def _taken(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -109,7 +157,7 @@ def _taken(file: IO[bytes]) -> bool:
     return True
 
 
-def _holder(file: IO[bytes], clock: Clock) -> Face | None:
+def _named(file: int, clock: Clock) -> Face | None:
     """Whoever holds the lock now. What one that is gone has left there is not taken for the words of the living."""
     end = clock.now() + FACE_S
     while (found := _face(file)) is None or not procs.alive(found.process):
@@ -119,18 +167,17 @@ def _holder(file: IO[bytes], clock: Clock) -> Face | None:
     return found
 
 
-def _face(file: IO[bytes]) -> Face | None:
+def _face(file: int) -> Face | None:
     try:
-        return record.load(os.pread(file.fileno(), 64 * 1024, 0).decode(), Face)
-    except (Problem, UnicodeDecodeError):
+        return record.load(os.pread(file, 64 * 1024, 0).decode(), Face)
+    except (Problem, UnicodeDecodeError, OSError):  # a folder that stands for the file has no text
         return None
 
 
-def _busy(holder: Face | None) -> Busy:
+def _busy(holder: Face | Unnamed | None) -> Busy:
     if holder is None:
-        return Busy("cannot go on: another dsv4ctl has just taken the lock and not said yet why", hint="try again")
-    advice = f"--wait   waits for it; kill -INT {holder.process.pid}   interrupts it"
-    return Busy(f"cannot go on: {holder.words()}", hint=advice, details={"holder": holder})
+        return Busy("cannot go on: another dsv4ctl holds the lock, and has just taken it", hint="try again")
+    return Busy(f"cannot go on: {holder.words()}", hint=holder.advice(), details={"holder": holder})
 
 
 def _ours(claim: Claim, clock: Clock) -> Face:

@@ -116,7 +116,7 @@ def _admitted(admission: Admission, lull: Lull) -> SuperviseExit:
         raise
     finally:
         inbox.finish()
-        _remove_secrets(instance)
+        _remove_secrets(instance, journal)
 
 
 def _carried(run: Run, child: Child, file: Path | None) -> SuperviseExit:
@@ -195,10 +195,13 @@ def _write_secrets(instance: Instance, key: str) -> None:
         store.write_atomic(Path(instance.secrets_file), sglang.secrets_yaml(key), mode=0o600)
 
 
-def _remove_secrets(instance: Instance) -> None:
-    """The key is in no file of ours longer than its engine lives."""
-    if instance.secrets_file:
-        Path(instance.secrets_file).unlink(missing_ok=True)
+def _remove_secrets(instance: Instance, journal: Journal) -> None:
+    """The key is in no file of ours longer than its engine lives; one that cannot be removed changes no outcome."""
+    try:
+        if instance.secrets_file:
+            store.files.remove(Path(instance.secrets_file))
+    except Problem as problem:
+        journal.note(str(problem))
 
 
 def _folder(environment: Mapping[str, str], name: str) -> Path | None:

@@ -6,6 +6,7 @@
  *   CUT_TURN   at which occurrence of that label, 1 the first
  *   CUT_HOW    kill: SIGKILL before the act; orphan: SIGKILL, and a child that was to be started runs on; or the number of
  *              an errno: this act and every later one below the same root fails with it
+ *   CUT_MARK   file that is made when it comes to that act
  *
  * Children never get it: the variables are taken away as soon as they are read. */
 #define _GNU_SOURCE
@@ -24,7 +25,7 @@
 
 static pid_t ours;
 static int turn = 1, failing_with, seen;
-static char log_name[512], roots[512], at[1024], how[32], failing_below[256];
+static char log_name[512], mark_name[512], roots[512], at[1024], how[32], failing_below[256];
 
 #define REAL(result, name, ...) static result (*real)(__VA_ARGS__); if (!real) real = dlsym(RTLD_NEXT, #name)
 
@@ -43,6 +44,7 @@ __attribute__((constructor)) static void begin(void) {
   take("CUT_TURN", text, sizeof text);
   if (*text) turn = atoi(text);
   take("CUT_LOG", log_name, sizeof log_name);
+  take("CUT_MARK", mark_name, sizeof mark_name);
   unsetenv("LD_PRELOAD");
 }
 
@@ -85,6 +87,10 @@ static void note(const char *kind, const char *what, const void *bytes, size_t s
   free(line);
 }
 
+static void mark(void) {
+  if (*mark_name) syscall(SYS_close, (int)syscall(SYS_openat, AT_FDCWD, mark_name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+}
+
 static void cut(void) { syscall(SYS_kill, ours, SIGKILL); }
 
 /* An act is about to happen. Returns the errno that it shall fail with, 0: it may be. */
@@ -96,6 +102,7 @@ static int act(const char *kind, const char *what, const void *bytes, size_t siz
   snprintf(label, sizeof label, "%s %s", kind, what);
   plain(label);
   if (!*at || strcmp(label, at) || ++seen != turn) return 0;
+  mark();
   if (!strcmp(how, "kill") || !strcmp(how, "orphan")) { cut(); return 0; }
   failing_with = atoi(how);
   snprintf(failing_below, sizeof failing_below, "%s", root);

@@ -15,7 +15,7 @@ from dsv4ctl.rehearsal.private import Machine
 
 SOURCE = Path(__file__).with_name("cut.c")
 LIBRARY = "/usr/local/lib/dsv4ctl-cut.so"
-LOG = "/run/acts"
+LOG, MARK = "/run/acts", "/run/cut-off"
 STATE, UNITS, RUNTIME = "/var/lib/dsv4ctl", "/etc/systemd/system", "/run/dsv4ctl"
 # The same look at systemd, again and again while a unit starts or stops: some of them stand for all.
 LOOKS = (1, 2, 3, 8, 20)
@@ -70,20 +70,22 @@ class Cutter:
         """Put the library in its place."""
         (self.machine.root / LIBRARY[1:]).write_bytes(library.read_bytes())
 
-    def log(self, *words: str) -> str:
-        """Run a command to its end and tell what it did, a line an act. Raises CannotRun when it fails."""
+    def log(self, *words: str, check: bool = True) -> str:
+        """Run a command to its end and tell what it did, a line an act. Raises CannotRun when it fails, if `check`."""
         (self.machine.root / LOG[1:]).unlink(missing_ok=True)
-        self.machine.run(words, timeout_s=240, env=self._env(CUT_LOG=LOG))
+        self.machine.run(words, timeout_s=240, check=check, env=self._env(CUT_LOG=LOG))
         return (self.machine.root / LOG[1:]).read_text()
 
-    def acts(self, *words: str) -> list[Boundary]:
-        """Where a command can be cut off. Raises CannotRun when it fails."""
-        return boundaries(self.log(*words))
+    def acts(self, *words: str, check: bool = True) -> list[Boundary]:
+        """Where a command can be cut off. Raises CannotRun when it fails, if `check`."""
+        return boundaries(self.log(*words, check=check))
 
-    def cut(self, where: Boundary, how: str, *words: str) -> Done:
-        """Run a command and cut it off there."""
-        variables = self._env(CUT_AT=where.label, CUT_TURN=str(where.turn), CUT_HOW=how)
-        return self.machine.run(words, timeout_s=240, check=False, env=variables)
+    def cut(self, where: Boundary, how: str, *words: str) -> tuple[Done, bool]:
+        """Run a command and cut it off there; whether it came to that act at all."""
+        mark = self.machine.root / MARK[1:]
+        mark.unlink(missing_ok=True)
+        variables = self._env(CUT_AT=where.label, CUT_TURN=str(where.turn), CUT_HOW=how, CUT_MARK=MARK)
+        return self.machine.run(words, timeout_s=240, check=False, env=variables), mark.exists()
 
     def _env(self, **variables: str) -> dict[str, str]:
         return {"LD_PRELOAD": LIBRARY, "CUT_ROOTS": f"{STATE}:{UNITS}:{RUNTIME}", **variables}

@@ -12,6 +12,7 @@ from tests.system.deploying import PORT, UNIT, processes_of_ours
 MODE = "[modes.two]\nserver = { tp = 2, gpus = [0, 1] }"
 DEPLOY = ("dsv4ctl", "deploy", "--mode", "two", "--port", str(PORT), "--context-length", "64k")
 TEARDOWN = ("dsv4ctl", "teardown", "--verify")
+INSTALLED = ("etc/systemd/system/dsv4*", "etc/systemd/system/*.wants/dsv4*", "var/lib/dsv4ctl/instances/*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,20 @@ def unserved(machine: Machine, *flags: str) -> list[str]:
     return [f"deploy exited 0 and {missing} are not in the unit's command"] if missing else []
 
 
-def left(machine: Machine) -> list[str]:
-    """What is left although a teardown has said that nothing is."""
+def left(machine: Machine, *, installed: bool = True) -> list[str]:
+    """What is left although a teardown has said that nothing is. `installed`: what deploy wrote may stay."""
     found, processes = unit(machine), processes_of_ours(machine)
+    wrong = []
     if found.active not in ("inactive", "failed") or processes:
-        return [f"teardown exited 0 and the unit is {found} with {processes} processes"]
-    return []
+        wrong.append(f"teardown exited 0 and the unit is {found} with {processes} processes")
+    files = [file for glob in INSTALLED for file in machine.root.glob(glob)]
+    if files and not installed:
+        wrong.append(f"teardown --purge exited 0 and there are {', '.join(map(str, files))}")
+    return wrong
+
+
+def unpaused(machine: Machine, reason: str) -> list[str]:
+    """Why the host is not paused for this reason, or not without a pause for none, although a command has said so."""
+    said = json.loads(machine.run(("dsv4ctl", "status", "--json"), timeout_s=60, check=False).stdout)["pause"]
+    told = said["reason"] if said else ""
+    return [f"the pause is {said}, not for {reason!r}"] if told != reason else []

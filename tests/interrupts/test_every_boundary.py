@@ -1,46 +1,50 @@
-"""Every act of deploy, rollback and teardown, enumerated: cut off there the next command reaches its promise.
+"""Every act of the commands that change a host, enumerated: cut off there the next command reaches its promise.
 
-Hundreds of deploys: `make interrupts` runs it, DSV4CTL_CUTS="2/4" is the second of four parts.
+Some 800 commands and as many ways back: `make interrupts` runs it, three machines side by side.
 """
-
-import os
 
 import pytest
 
+from dsv4ctl.problems import CannotRun
 from tests.interrupts import journeys
 from tests.interrupts.cutting import FULL, KILL, ORPHAN, READ_ONLY, Boundary
 from tests.interrupts.journeys import COMMANDS, Host
+from tests.interrupts.ledger import Cut, Ledger
 
 HOWS = {"SIGKILL": KILL, "SIGKILL, its child runs on": ORPHAN, "ENOSPC": FULL, "EROFS": READ_ONLY}
+# So many tests are each command and way of cutting it off, so that workers have something to share.
+PARTS = 8
 
 
-def part(boundaries: list[Boundary]) -> list[Boundary]:
-    number, _, of = os.environ.get("DSV4CTL_CUTS", "1/1").partition("/")
-    return boundaries[int(number) - 1 :: int(of)]
-
-
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_is_cut_off_anywhere_leaves_a_host_from_which_the_next_arrives(
-    host: Host, name: str, how: str
+    host: Host, kept: Ledger, name: str, how: str, part: int
 ) -> None:
-    journey, tried, cut = COMMANDS[name][0], 0, 0
+    acts = [where for where in kept.acts(name, lambda: journeys.acts(host, name)) if cuts(HOWS[how], where)]
+    todo = [where for where in acts[part::PARTS] if where not in kept.arrived(name, how)]
+    if todo:
+        host.must_deploy(host.serves)
     wrong: list[str] = []
-    for where in part(journeys.acts(host, name)):
-        if HOWS[how] in (FULL, READ_ONLY) and not where.writes:
-            continue
-        if HOWS[how] == ORPHAN and not where.label.startswith("start "):
-            continue
-        broken = [f"{where.label} ({where.turn}): {said}" for said in journey(host, where, HOWS[how])]
-        tried, cut, wrong = tried + 1, cut + (host.status != 0), wrong + broken
-        say(
-            f"{name}, {how}: {tried}. {where.label} ({where.turn}): status {host.status}, {len(broken)} broken promises"
-        )
+    for where in todo:
+        broken = tried(host, name, where, HOWS[how])
+        kept.keep(Cut(command=name, how=how, where=where, reached=host.reached, status=host.status, wrong=broken))
+        wrong += [f"{where.label} ({where.turn}): {said}" for said in broken]
 
-    say(f"{name}, {how}: {tried} boundaries, at {cut} it ended there, {len(wrong)} broken promises")
     assert not wrong, "\n".join(wrong)
 
 
-def say(line: str) -> None:
-    """Tell how far it is: it takes hours."""
-    print(line, flush=True)  # noqa: T201 -- a person waits for it
+def cuts(how: str, where: Boundary) -> bool:
+    """Whether an act can be cut off in this way: disks refuse writes, and children are started."""
+    if how in (FULL, READ_ONLY):
+        return where.writes
+    return how != ORPHAN or where.label.startswith("start ")
+
+
+def tried(host: Host, name: str, where: Boundary, how: str) -> tuple[str, ...]:
+    """Cut a command off and go the way back; the promises that were broken."""
+    try:
+        return tuple(COMMANDS[name][0](host, where, how))
+    except CannotRun as problem:
+        return (f"{problem}",)

@@ -38,12 +38,13 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a Python program, in a cgroup or in ours, and wait until it prints "up"."""
+    """Start a Python program with words of its own, in a cgroup or in ours, and wait until it prints "up"."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(script: str, *, cgroup: Path | None = None) -> subprocess.Popen[str]:
+    def begin(script: str, *words: str | Path, cgroup: Path | None = None) -> subprocess.Popen[str]:
         enter = ["sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', str(cgroup)] if cgroup else []
-        process = subprocess.Popen([*enter, sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        argv = [*enter, sys.executable, "-c", script, *words]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"

@@ -1,5 +1,6 @@
 """Releases whose attempt came to no end, and files of ours that say nothing, on a real file system."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +17,7 @@ from dsv4ctl.host import Host
 from dsv4ctl.model import Instance, Pause
 from dsv4ctl.names import MARKER
 from dsv4ctl.problems import NotReady, Problem
-from dsv4ctl.store import Paths
+from dsv4ctl.store import Claim, Paths
 from tests.unit.test_releases import generation
 
 CUT = "release 3 was cut short: dsv4ctl deploy   goes on with it"
@@ -76,6 +77,18 @@ def test_a_deploy_under_way_is_not_cut_short_before_it_is_killed(host: Host) -> 
     assert work is not None
     assert (work.what, work.pid, work.words.startswith("a deploy is at work: ")) == ("deploy", deploy.pid, True)
     assert unfinished.at_work(host) is None
+    assert unfinished.words(host, is_down=True) == CUT
+
+
+def test_a_lock_that_is_held_by_somebody_unknown_is_not_free(host: Host) -> None:
+    with host.store.lock(Claim(what="deploy")):
+        host.paths.lock.write_text("")
+        words, work = unfinished.words(host, is_down=True), unfinished.at_work(host)
+
+    assert words == ""
+    assert work is not None
+    assert (work.what, work.since, work.pid) == ("", None, os.getpid())
+    assert work.words.startswith(f"somebody unknown holds the lock {host.paths.lock} and has not said what for")
     assert unfinished.words(host, is_down=True) == CUT
 
 
