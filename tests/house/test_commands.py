@@ -12,7 +12,7 @@ import pytest
 
 from dsv4ctl import config
 from dsv4ctl.cli import COMMANDS
-from dsv4ctl.problems import Status
+from dsv4ctl.problems import Problem, Status
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -50,6 +50,17 @@ def test_every_exit_status_stands_in_the_readme() -> None:
     stated = {int(n) for n in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
 
     assert stated == {int(s) for s in Status}
+
+
+def test_every_kind_of_problem_stands_in_the_readme_beside_its_status() -> None:
+    family = [Problem, *Problem.__subclasses__()]
+    stated = {
+        kind: int(n)
+        for n, kinds in re.findall(r"^\| (\d+) \|.*\| (.*) \|$", README, re.M)
+        for kind in kinds.split(", ")
+    }
+
+    assert {kind: n for kind, n in stated.items() if kind} == {f"`{one.kind}`": int(one.status) for one in family}
 
 
 def options() -> list[click.Option]:
