@@ -30,9 +30,14 @@ def words(host: Host, *, is_down: bool) -> str:
         return ""
     if newest.verdict is not None:
         return f"release {newest.number} failed, and not all of it is up: dsv4ctl history {newest.number}   says why"
-    restores = newest.generation.restores
-    again = f"dsv4ctl rollback {restores}" if restores else "dsv4ctl deploy"
-    return f"release {newest.number} was cut short: {again}   goes on with it"
+    return f"release {newest.number} was cut short: {_again(newest)}   goes on with it"
+
+
+def _again(newest: Kept) -> str:
+    """The command that goes on with an attempt: options are not remembered, so they must be typed again."""
+    made = newest.generation
+    typed = made.command if made.command.startswith("dsv4ctl deploy ") else "dsv4ctl deploy"
+    return f"dsv4ctl rollback {made.restores}" if made.restores else typed
 
 
 def at_work(host: Host) -> Work | None:

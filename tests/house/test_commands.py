@@ -53,7 +53,7 @@ def test_every_exit_status_stands_in_the_readme() -> None:
 
 
 def test_every_kind_of_problem_stands_in_the_readme_beside_its_status() -> None:
-    family = [Problem, *Problem.__subclasses__()]
+    family: list[type[Problem]] = [Problem, *Problem.__subclasses__()]
     stated = {
         kind: int(n)
         for n, kinds in re.findall(r"^\| (\d+) \|.*\| (.*) \|$", README, re.M)

@@ -63,6 +63,12 @@ def test_a_rollback_that_was_cut_short_names_the_rollback(host: Host) -> None:
     assert "dsv4ctl rollback 2   goes on with it" in unfinished.words(host, is_down=True)
 
 
+def test_a_deploy_that_was_cut_short_goes_on_with_the_options_that_were_typed(host: Host) -> None:
+    host.store.releases.keep(replace(generation(4), command="dsv4ctl deploy --mode pd --port 30001"))
+
+    assert "dsv4ctl deploy --mode pd --port 30001   goes on with it" in unfinished.words(host, is_down=True)
+
+
 def test_a_deploy_under_way_is_not_cut_short_before_it_is_killed(host: Host) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(host.root)], stdout=subprocess.PIPE, text=True) as deploy:
         assert deploy.stdout is not None
