@@ -109,6 +109,8 @@ def run(argv: list[str], commands: click.Group = root) -> int:
         # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.OK
+    except Problem as unsaid:
+        say(unsaid)
     return status
 
 

@@ -190,6 +190,17 @@ def test_a_command_that_is_interrupted_says_so_as_its_last_object(number: int, t
     assert watching.returncode == Status.INTERRUPTED
 
 
+@pytest.mark.parametrize(("file", "status"), [("/dev/null", Status.HOST), ("/", Status.USAGE)])
+def test_an_outcome_that_cannot_be_written_is_no_fault_of_ours(tmp_path: Path, file: str, status: int) -> None:
+    argv: list[str | Path] = [DSV4CTL, "config", "show", "--root", tmp_path, "--json", "--config", file]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode == status
+    assert "cannot write the outcome to stdout: no space left on device" in done.stderr
+    assert "fault" not in done.stderr
+
+
 def family(kind: type[Problem] = Problem) -> Iterator[type[Problem]]:
     yield kind
     for one in kind.__subclasses__():
