@@ -173,12 +173,13 @@ class Capacity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """A router's supervisor asks that of another unit to end its engine and be started again by systemd. It is meant by
-    pid and start time: whoever comes after it is not asked."""
+    pid and start time: whoever comes after it is not asked. `hurried`: nothing that it carries can finish any more."""
 
     unit: str
     pid: int
     start_ticks: int
     because: str
+    hurried: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +187,9 @@ class RunState:
     """What a supervisor last said of its instance (/run/dsv4ctl/NAME/state.json). Times are seconds since the epoch.
 
     `pid` and `start_ticks` name the supervisor: the file outlives it, and its pid may belong to another process. Of a
-    router alone: `without`, the names of its workers that it sends nothing to, `asks`, and `proved`, the supervisors of
-    its pair, prefill and decode, that a generation came through last.
+    router alone: `without`, the names of its workers that it sends nothing to, `asks`, and of the supervisors of its
+    pair, prefill and decode: `met`, whose engines may know each other by now, and `proved`, through whom the last
+    generation came.
     """
 
     name: str
@@ -207,6 +209,7 @@ class RunState:
     advice: str = ""
     without: tuple[str, ...] = ()
     asks: Ask | None = None
+    met: tuple[Identity, ...] = ()
     proved: tuple[Identity, ...] = ()
 
 

@@ -36,6 +36,7 @@ def until_over(admission: Admission, watch: Watch) -> Over | None:
         away_s = {peer: now - began for peer, began in since.items()}
         waiting = peers.awaited(seen, away_s, patience_s) or stale.found(seen)
         if not waiting:
+            _meet(admission, seen)
             return None
         if lost := [one for one in waiting if away_s.get(one.peer, 0.0) >= patience_s]:
             return _lost(lost[0], patience_s)
@@ -50,19 +51,25 @@ class _Stale:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._known = Mending(proved=admission.voice.state.proved)
+        self._known = Mending(met=admission.voice.state.met)
 
     def found(self, seen: tuple[Seen, ...]) -> tuple[Seen, ...]:
         """Ask it to start again, once, and wait until it is another one; () when there is none."""
         halves, voice = mending.of(seen), self._admission.voice
-        if halves is None or not self._known.proved:
+        if halves is None:
             return ()
         action = mending.due(self._known, halves, self._admission.instance.together)
         if isinstance(action, Restart) and (ask := mending.request(action)):
             self._known = mending.asked(self._known, action.half)
             self._admission.journal.note(f"{ask.unit} is asked to start again, once: {ask.because}")
             voice.tell(replace(voice.state, asks=ask))
-        return tuple(half for half in halves if half.supervisor == self._known.asked)
+        return tuple(half for half in halves if self._known.asked and half.supervisor == self._known.asked)
+
+
+def _meet(admission: Admission, seen: tuple[Seen, ...]) -> None:
+    """Keep whom this router is started for: from its first request on they know each other."""
+    if halves := mending.of(seen):
+        admission.voice.tell(replace(admission.voice.state, met=mending.supervisors(halves)))
 
 
 def _patience_s(limits: Limits) -> float:

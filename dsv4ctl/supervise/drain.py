@@ -8,6 +8,8 @@ from dsv4ctl.model import Limits
 OUT_S = 5.0
 # What the router had sent by then has arrived, and is counted.
 SETTLE_S = 1.0
+# An engine lets go of aborted requests within this time, or it does not do so at all.
+ABORTED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def begun(limits: Limits, now: float, *, hurried: bool, holds: bool = False) -> 
         engine_stop_s=limits.engine_stop_s,
         began_at=now,
         term_at=now,
-        holds=holds and not hurried,
+        holds=holds,
     )
 
 
@@ -69,8 +71,11 @@ def routed(drain: Drain, now: float, *, sends: bool) -> Drain:
 
 
 def is_due(drain: Drain, now: float) -> bool:
-    """Whether SIGTERM is held back no longer: nothing is carried and nothing more comes, or the limit is over."""
-    if now >= drain.abort_at:
+    """Whether SIGTERM is held back no longer: nothing is carried and nothing more comes, or the limit is over.
+
+    At the limit requests are aborted first, so that also then nobody pulls from a prefill that is told to end.
+    """
+    if now >= drain.abort_at + min(ABORTED_S, drain.engine_stop_s / 2):
         return True
     out_at = drain.out_at if drain.out_at is not None else drain.began_at + OUT_S
     # A router that did not send when the drain began sends nothing that could still be on its way.

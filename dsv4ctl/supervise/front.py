@@ -37,25 +37,31 @@ class Front:
     """What a router's supervisor does while its router serves. `words`: what is not whole, '' when all is."""
 
     def __init__(self, run: Run) -> None:
+        """Made before READY=1 is said: the router was proved with those that it was started for."""
         self._run = run
         self._listing = rotation.Listing(run.url(""), run.key, run.clock)
         self._pair = pairing.of((run.instance,))
-        self._mending: Mending | None = None
+        self._seen: tuple[Seen, ...] = ()
+        self._mending = Mending()
         self._probe_at = run.clock.now()
         self._troubled: set[str] = set()
+        self._know(Mending(met=run.voice.state.met, proved=run.voice.state.met))
 
     @property
     def words(self) -> str:
         """What is not whole."""
-        if self._mending and self._mending.trouble:
-            return f"degraded: the pair does not answer ({self._mending.trouble})"
-        asked = self._mending is not None and self._mending.asked is not None
-        return "degraded: the pair is being proved again" if asked or self._run.inbox.waits_for("pair") else ""
+        halves = mending.of(self._seen)
+        if halves and (amiss := mending.words(self._mending, halves, self._run.instance.together)):
+            return amiss
+        without = self._run.voice.state.without
+        out = [f"dsv4-{one.peer.name}" for one in self._seen if one.stand is Stand.READY and one.peer.name in without]
+        return f"the router sends nothing to {' and '.join(out)} yet" if out else ""
 
     def step(self, seen: tuple[Seen, ...]) -> None:
         """Do what is due after a look at the workers."""
-        self._rotate(seen)
-        if self._pair and (halves := mending.of(seen)):
+        self._seen, halves = seen, mending.of(seen)
+        self._rotate(seen, self._kept_out(halves))
+        if self._pair and halves:
             self._mend(self._pair, halves)
 
     def take(self, brought: Brought) -> Failed | None:
@@ -69,14 +75,19 @@ class Front:
 
     # ---- rotation --------------------------------------------------------------------------------------------------
 
-    def _rotate(self, seen: tuple[Seen, ...]) -> None:
+    def _kept_out(self, halves: Halves | None) -> Seen | None:
+        """The half that must not meet the one that comes: it is sent nothing until it has been started again itself."""
+        apart = mending.parted(self._mending, halves) if halves and self._run.instance.together else None
+        return apart.stayed if apart else None
+
+    def _rotate(self, seen: tuple[Seen, ...], kept_out: Seen | None) -> None:
         without = self._run.voice.state.without
-        for one in seen:
-            is_out = one.peer.name in without
-            if one.stand is Stand.GOING and not is_out:
-                self._run.inbox.send("rotation", partial(rotation.take_out, self._listing, one.peer))
-            elif one.stand is Stand.READY and is_out:
-                self._run.inbox.send("rotation", partial(rotation.take_in, self._listing, one.peer))
+        out = rotation.to_take_out(seen, without, kept_out)
+        for one in out:
+            self._run.inbox.send(f"rotation of {one.name}", partial(rotation.take_out, self._listing, one))
+        # Whoever comes back does so to a router that sends to nobody any more whom it should not.
+        for one in () if out else rotation.to_take_in(seen, without, kept_out):
+            self._run.inbox.send(f"rotation of {one.name}", partial(rotation.take_in, self._listing, one))
 
     def _turn(self, turned: Turned) -> None:
         state = self._run.voice.state
@@ -92,35 +103,33 @@ class Front:
     # ---- mending ---------------------------------------------------------------------------------------------------
 
     def _mend(self, found: Pair, halves: Halves) -> None:
-        if self._mending is None:
-            # The router was proved with these, by a generation that came through both.
-            if all(half.stand is Stand.READY for half in halves):
-                self._proved(Mending(proved=mending.supervisors(halves)))
-            return
-        match mending.due(self._mending, halves, self._run.instance.together):
+        together = self._run.instance.together
+        self._know(mending.meet(self._mending, halves, together))
+        match mending.due(self._mending, halves, together):
             case Restart() as restart:
                 self._restart(restart)
             case Probe() if self._may_probe(halves):
                 self._run.inbox.send("pair", partial(_probe, self._run, found, halves))
 
-    def _proved(self, after: Mending) -> None:
-        """Keep what is known, also for the supervisor that comes after us."""
-        self._mending = after
-        self._run.voice.tell(replace(self._run.voice.state, proved=after.proved))
+    def _know(self, after: Mending) -> None:
+        """Keep what is known, also for the halves and for the supervisor that comes after us."""
+        self._mending, state = after, self._run.voice.state
+        if (after.met, after.proved) != (state.met, state.proved):
+            self._run.voice.tell(replace(state, met=after.met, proved=after.proved))
 
     def _may_probe(self, halves: Halves) -> bool:
         """Not before the router sends to both; and to the same halves, which did not answer, only now and then."""
-        is_new = self._mending is None or mending.supervisors(halves) != self._mending.proved
+        is_new = mending.supervisors(halves) != self._mending.tried
         return not self._run.voice.state.without and (is_new or self._run.clock.now() >= self._probe_at)
 
     def _judge(self, probed: Probed) -> Failed | None:
         # What a half said that has changed since then says nothing of the pair.
         halves = mending.of(self._run.peers.look()) or probed.halves
         is_same = mending.supervisors(halves) == mending.supervisors(probed.halves)
-        if self._mending is None or not is_same or any(half.stand is not Stand.READY for half in halves):
+        if not is_same or any(half.stand is not Stand.READY for half in halves):
             return None
         after, action = mending.judged(self._mending, halves, probed.judged)
-        self._proved(after)
+        self._know(after)
         self._run.journal.note(f"probe of the pair: {probed.judged.verdict}: {probed.judged.words}")
         self._probe_at = self._run.clock.now() + (PROBE_AGAIN_S if after.trouble else 0.0)
         match action:
@@ -133,7 +142,7 @@ class Front:
 
     def _restart(self, restart: Restart) -> None:
         """Ask the half's own supervisor: nobody ends another's engine."""
-        if self._mending is None or (ask := mending.request(restart)) is None:
+        if (ask := mending.request(restart)) is None:
             return
         self._mending = mending.asked(self._mending, restart.half)
         self._run.journal.note(f"{ask.unit} is asked to start again, once: {ask.because}")

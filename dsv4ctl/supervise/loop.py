@@ -171,15 +171,15 @@ def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, jou
         started_at=now,
         pid=ourselves.pid,
         start_ticks=ourselves.start_ticks,
-        proved=_proved_before(folder / "state.json") if folder and instance.role is Role.ROUTER else (),
+        met=_met_before(folder / "state.json") if folder and instance.role is Role.ROUTER else (),
     )
     return Voice(state, clock, notifier, journal=journal, file=folder / "state.json" if folder else None)
 
 
-def _proved_before(file: Path) -> tuple[Identity, ...]:
-    """The pair that the router was proved with whose supervisor was here before us."""
+def _met_before(file: Path) -> tuple[Identity, ...]:
+    """The pair of the router whose supervisor was here before us."""
     try:
-        return record.load_state(store.read(file)).proved
+        return record.load_state(store.read(file)).met
     except Problem:
         return ()
 

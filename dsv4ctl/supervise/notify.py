@@ -106,6 +106,11 @@ class Voice:
             self._extended_at, self._extended_s = now, seconds
             self._notifier.send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1_000_000)}")
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last change was not told, because it followed another one closely."""
+        return self.state != self._told
+
     def again(self) -> None:
         """Tell the present state once more."""
         self._send(self.state)
@@ -146,4 +151,4 @@ class Voice:
 
 def _for_peers(state: RunState) -> tuple[object, ...]:
     """What other supervisors act on."""
-    return state.without, state.asks, state.proved
+    return state.without, state.asks, state.met, state.proved

@@ -4,12 +4,14 @@ Without it a router sends to a worker that drains until its health checks have f
 nothing new at once, and what runs may finish (seen with 0.3.2).
 """
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from dsv4ctl import probe
 from dsv4ctl.clock import Clock, until
 from dsv4ctl.engine import workers
 from dsv4ctl.model import Peer, Role
+from dsv4ctl.supervise.peers import Seen, Stand
 
 PATH = "/workers"
 ASK_TIMEOUT_S = 3.0
@@ -37,6 +39,18 @@ class Listing:
     def read(self) -> dict[str, str] | None:
         """URL -> id of every worker that the router has; None: it does not say."""
         return workers.ids(probe.get(self.url + PATH, self.key, timeout_s=ASK_TIMEOUT_S).body)
+
+
+def to_take_out(seen: Iterable[Seen], without: Container[str], kept_out: Seen | None) -> tuple[Peer, ...]:
+    """Who is still sent to and drains, or is to be `kept_out`. `without`: the names of those that are out."""
+    return tuple(
+        one.peer for one in seen if one.peer.name not in without and (one.stand is Stand.GOING or one == kept_out)
+    )
+
+
+def to_take_in(seen: Iterable[Seen], without: Container[str], kept_out: Seen | None) -> tuple[Peer, ...]:
+    """Who is out and serves, and may be sent to."""
+    return tuple(one.peer for one in seen if one.peer.name in without and one.stand is Stand.READY and one != kept_out)
 
 
 def take_out(listing: Listing, peer: Peer) -> Turned:

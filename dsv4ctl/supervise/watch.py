@@ -86,7 +86,8 @@ class Serving:
         """Look at the others of the mode. When one goes or comes back, our own is asked at once, too."""
         over = self._company.look()
         before, self._amiss = self._amiss, self._company.words
-        if self._amiss != before:
+        # Nobody might say anything else for long.
+        if self._amiss != before or self._run.voice.is_behind:
             self._say()
         if bool(self._amiss) != bool(before):
             self._probe_at = self._run.clock.now()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,10 +79,11 @@ class Front:
 
     def is_whole(self) -> bool:
         """Whether the router serves, and nothing is amiss."""
-        return self.state.phase is Phase.READY and "degraded" not in self.state.words
+        has_spoken = (self.folder / "router/state.json").exists()
+        return has_spoken and self.state.phase is Phase.READY and "degraded" not in self.state.words
 
 
-def instance(pair: Pair) -> Instance:
+def instance(pair: Pair, together: str) -> Instance:
     """The router's instance at the ports of the bed."""
     made = next(one for one in releases.render(releases.spec("pd")).instances if one.role is Role.ROUTER)
     ports = {"prefill": (pair.prefill_port, pair.bootstrap_port), "decode": (pair.decode_port, None)}
@@ -91,7 +93,7 @@ def instance(pair: Pair) -> Instance:
         port=pair.router_port,
         metrics_port=pair.router_port + APART,
         served_model_name=MODEL_NAME,
-        together="",
+        together=together,
         limits=Limits(proof_s=5),
         peers=tuple(replace(p, port=ports[p.name][0], bootstrap_port=ports[p.name][1]) for p in made.peers),
     )
@@ -100,10 +102,16 @@ def instance(pair: Pair) -> Instance:
 @pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """A whole pair behind a router whose supervisor serves."""
-    folder = tmp_path_factory.mktemp("front")
+    with fronted(tmp_path_factory.mktemp("front"), "", first=70) as made:
+        yield made
+
+
+@contextmanager
+def fronted(folder: Path, together: str, *, first: int) -> Iterator[Front]:
+    """Such a pair. `together`: why one half may not come back alone; `first`: which of the free ports are its own."""
     build = replace(standin(folder), tp=1, flags=("--device", "cpu", "--enable-metrics"))
-    pair = unstarted(build, folder, first=70)
-    asked = instance(pair)
+    pair = unstarted(build, folder, first=first)
+    asked = instance(pair, together)
     (folder / "router").mkdir()
     (folder / "router.json").write_text(record.dump_instance(asked))
     process = subprocess.Popen(
@@ -200,3 +208,33 @@ def test_the_list_of_the_router_is_changed_by_address_and_twice_is_once(front: F
 def test_a_router_that_does_not_answer_is_told_as_trouble() -> None:
     nobody = Listing("http://127.0.0.1:1", "", CLOCK)
     assert take_out(nobody, Peer(name="decode", role=Role.DECODE, unit="u", host="127.0.0.1", port=2)).trouble
+
+
+def test_b82_halves_that_must_not_meet_are_kept_apart_and_restarted_together_and_whole_only_when_proved(
+    tmp_path: Path,
+) -> None:
+    """B82: no traffic is called healthy before."""
+    with fronted(tmp_path, "nixl remembers", first=90) as front:
+        pair, stayed = front.pair, front.pair.prefill.identity
+        assert [one.pid for one in front.state.proved] == [stayed.pid, pair.decode.identity.pid]
+        pair.decode.process.kill()
+        pair.decode.wait_end(10)
+        # Before the other one is back: it is asked, and the router sends nothing to it any more.
+        front.wait(lambda: front.state.asks and front.state.without == ("prefill",))
+        asks = front.state.asks
+        assert asks is not None
+        assert (asks.unit, asks.pid, asks.hurried) == ("dsv4-prefill.service", stayed.pid, True)
+        assert asks.because == "dsv4-decode died: nixl remembers"
+        pair.start("decode")
+        pair.decode.wait_for()
+        front.say("decode", Phase.READY)
+        front.wait(lambda: "decode is ready again" in front.journal)
+        together = "degraded: both halves are restarted together, for dsv4-decode was started again"
+        front.wait(lambda: front.state.words.endswith(together))
+        # The half that stayed is well by its own supervisor's word still, and nobody is sent to it.
+        assert (pair.complete("to whom").status, front.state.without) == (503, ("prefill",))
+        front.renew("prefill")
+        front.wait(front.is_whole)
+        assert [one.pid for one in front.state.proved] == [pair.prefill.identity.pid, pair.decode.identity.pid]
+        assert pair.complete("again").status == 200
+        assert front.journal.count("is asked to start again, once") == 1

@@ -54,10 +54,22 @@ def test_an_instance_without_peers_says_nothing_of_any(bench: Bench) -> None:
     assert "peer" not in bench.statuses[-1]
 
 
-def ask(bench: Bench, unit: str, start_ticks: int) -> None:
+def test_b82_a_half_says_that_the_pair_is_not_proved_until_its_router_says_that_it_is(decode: Bench) -> None:
+    """B82: no traffic is called healthy before."""
+    decode.start().wait_ready()
+    ready, own, prefill = decode.statuses[-1], procs.identity(decode.pid), procs.ourselves()
+    assert own is not None
+    router = said("router", Phase.READY)
+    write(decode.folder, replace(router, proved=(prefill, replace(own, start_ticks=1))))
+    decode.wait_status(f"{ready}; degraded: the pair is not proved again yet")
+    write(decode.folder, replace(router, proved=(prefill, own)))
+    decode.wait_for(lambda: decode.statuses[-1] == ready)
+
+
+def ask(bench: Bench, unit: str, start_ticks: int, *, hurried: bool = False) -> None:
     """Have the router ask this bench's supervisor, named like this, to start again."""
     state = said("router", Phase.READY)
-    asks = Ask(unit=unit, pid=bench.pid, start_ticks=start_ticks, because="the pair does not answer")
+    asks = Ask(unit=unit, pid=bench.pid, start_ticks=start_ticks, because="the pair does not answer", hurried=hurried)
     write(bench.folder, replace(state, asks=asks, without=("decode",)))
 
 
@@ -71,6 +83,17 @@ def test_b82_a_half_that_its_router_asks_to_drains_ends_and_is_not_a_failure(dec
     assert decode.state.phase is Phase.STOPPED
     assert "dsv4-router.service asks for a restart: the pair does not answer" in decode.journal
     assert decode.state.words == "stopped: the engine ended with exit status 0, as dsv4-router.service asked for"
+
+
+def test_a_half_whose_requests_cannot_finish_does_not_wait_for_them_when_it_is_asked_to_start_again(
+    decode: Bench,
+) -> None:
+    decode.limit(drain_s=600).start(requests=1).wait_ready()
+    own = procs.identity(decode.pid)
+    assert own is not None
+    ask(decode, DECODE.unit, own.start_ticks, hurried=True)
+    assert decode.end() == SuperviseExit.ASKED
+    assert decode.journal.index("aborted all requests") < decode.journal.index("SIGTERM received")
 
 
 def test_a_request_that_meant_somebody_else_is_not_heeded(decode: Bench) -> None:

@@ -1,5 +1,7 @@
 """When a stopping engine is asked, told and forced."""
 
+from dataclasses import replace
+
 from dsv4ctl.model import Limits
 from dsv4ctl.supervise import drain
 from dsv4ctl.supervise.drain import Drain, Load
@@ -81,16 +83,26 @@ def test_an_engine_that_cannot_tell_what_it_carries_is_told_to_stop_once_nothing
     assert drain.is_due(drain.routed(plan, 1002.0, sends=False), 1003.0)
 
 
-def test_at_the_limit_an_engine_is_told_to_stop_whatever_it_carries_and_has_its_own_time_from_there() -> None:
-    plan = drain.carries(held(sends=True), Load(3), 1100.0)
-    assert not drain.is_due(plan, 1119.9)
-    assert drain.is_due(plan, 1120.0)
-    assert drain.termed(plan, 1120.0).kill_at == 1200.0
+def test_at_the_limit_an_engine_lets_go_of_its_requests_and_is_told_to_stop_then_or_5_s_later() -> None:
+    plan = drain.carries(held(sends=False), Load(3), 1100.0)
+    assert not drain.is_due(plan, 1124.9)
+    assert drain.is_due(drain.carries(plan, Load(0), 1120.5), 1120.5)
+    assert drain.is_due(plan, 1125.0)
+    assert drain.termed(plan, 1125.0).kill_at == 1200.0
+
+
+def test_an_engine_with_little_time_of_its_own_is_told_to_stop_within_half_of_it() -> None:
+    plan = drain.begun(replace(LIMITS, engine_stop_s=2), 1000.0, hurried=True, holds=True)
+    assert drain.is_due(plan, 1001.0)
 
 
 def test_an_idle_engine_has_its_own_time_from_the_term_that_was_held_back() -> None:
     assert drain.termed(held(sends=True), 1006.0).kill_at == 1086.0
 
 
-def test_a_hurried_stop_is_not_held_back() -> None:
-    assert not drain.begun(LIMITS, 1000.0, hurried=True, holds=True).holds
+def test_a_hurried_stop_of_a_prefill_is_held_back_only_until_it_has_let_go_of_its_requests() -> None:
+    plan = drain.begun(LIMITS, 1000.0, hurried=True, holds=True)
+    plan = drain.carries(drain.routed(plan, 1000.0, sends=False), Load(2), 1000.0)
+    assert (plan.abort_at, drain.is_due(plan, 1000.0)) == (1000.0, False)
+    assert drain.is_due(drain.carries(plan, Load(0), 1000.5), 1000.5)
+    assert drain.is_due(plan, 1005.0)

@@ -201,10 +201,10 @@ def test_a_router_that_waits_can_be_stopped(router: Bench) -> None:
 
 
 def proved_with(router: Bench, *halves: RunState) -> None:
-    """What the supervisor before has left: the pair that it was proved with."""
+    """What the supervisor before has left: the pair that it was there for."""
     boot = procs.boot_id()
     known = tuple(Identity(boot, half.pid, half.start_ticks) for half in halves)
-    before = replace(said("router", Phase.READY, start_ticks=1), proved=known)
+    before = replace(said("router", Phase.READY, start_ticks=1), met=known)
     (router.folder / "run/state.json").write_text(record.dump_state(before))
 
 

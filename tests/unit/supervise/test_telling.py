@@ -103,6 +103,19 @@ def test_a_fast_count_is_told_now_and_then_and_a_new_phase_at_once(
     assert record.load_state((tmp_path / "state.json").read_text()).phase is Phase.GRAPHS
 
 
+def test_a_change_that_was_not_told_for_it_came_too_soon_is_owed(
+    spoken: tuple[Voice, HandClock, Systemd],
+) -> None:
+    voice, clock, systemd = spoken
+    voice.tell(replace(STATE, words="degraded"))
+    clock.sleep(0.01)
+    voice.tell(replace(STATE, words="ready"))
+    assert (systemd.told[-1], voice.is_behind) == (("STATUS=degraded",), True)
+    clock.sleep(1)
+    voice.tell(voice.state)
+    assert (systemd.told[-1], voice.is_behind) == (("STATUS=ready",), False)
+
+
 def test_the_time_of_a_phase_is_when_it_began(spoken: tuple[Voice, HandClock, Systemd]) -> None:
     voice, clock, _ = spoken
     voice.tell(replace(STATE, phase=Phase.GRAPHS))
