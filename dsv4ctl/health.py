@@ -59,7 +59,8 @@ class Want:
 class Answers:
     """The last answer to each question, and whether the engine has logged that it is ready.
 
-    `judged`: what became of the generation behind a pair's router, and by whose fault.
+    `judged`: what became of the generation behind a pair's router, and by whose fault. `busy`: who else probes, so that
+    no generation was asked for.
     """
 
     ready: Reply | None = None
@@ -69,6 +70,7 @@ class Answers:
     models: Reply | None = None
     generation: Reply | None = None
     judged: Judged | None = None
+    busy: str = ""
     ready_line: bool = False
 
 
@@ -196,6 +198,8 @@ def _serves(want: Want, answers: Answers) -> Finding | None:
 
 def _generates(want: Want, answers: Answers) -> Finding:
     reply, program = answers.generation, want.role.program
+    if answers.busy:
+        return Finding(Verdict.WAIT, answers.busy, Question.GENERATION)
     if reply is not None and _is_final(reply):
         return Finding(Verdict.FAILED, f"the {program} refuses to generate: {_said(Question.GENERATION, reply)}")
     if answers.judged is not None:
@@ -287,15 +291,15 @@ def _said(question: Question, reply: Reply | None) -> str:
         return f"{path} was not asked yet"
     if reply.status is None:
         return f"{path} does not answer: {reply.error}"
-    return f"{path} says {reply.status}{_own_reason(reply)}"
+    return f"{path} says {reply.status}" + (f" ({reason})" if (reason := own_reason(reply)) else "")
 
 
-def _own_reason(reply: Reply) -> str:
-    """The message of an OpenAI-style error body or a router's reason, cut to a line."""
+def own_reason(reply: Reply) -> str:
+    """The message of an OpenAI-style error body or a router's reason, cut to a line; '' when there is none."""
     found = _parsed(reply.body)
     error = found.get("error") or found.get("reason") or found
     message = error.get("message") if isinstance(error, dict) else error if isinstance(error, str) else None
-    return f" ({' '.join(message.split())[:120]})" if isinstance(message, str) and message else ""
+    return " ".join(message.split())[:120] if isinstance(message, str) else ""
 
 
 def _parsed(body: bytes) -> dict[str, object]:

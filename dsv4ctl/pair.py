@@ -37,11 +37,13 @@ ADVICE: Mapping[PairVerdict, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What came back for one generation through the router. `error`: why nothing did, in words."""
+    """What came back for one generation through the router. `error`: why nothing did, in words; `said`: what came
+    instead of a completion."""
 
     status: int | None
     text: str = ""
     error: str = ""
+    said: str = ""
     seconds: float = 0.0
 
     @property
@@ -138,8 +140,10 @@ def _came(nonce: str, first: Generation) -> str:
 
 
 def _no_answer(first: Generation, whose: str) -> str:
-    said = first.error or f"{whose} says status {first.status}"
-    return f"no answer within {first.seconds:.0f} s ({said})"
+    if first.status is not None:
+        reason = f" ({first.said})" if first.said else ""
+        return f"no answer: {whose} says status {first.status}{reason} after {first.seconds:.1f} s"
+    return f"no answer within {first.seconds:.0f} s" + (f" ({first.error})" if first.error else "")
 
 
 def _ok(probed: Probed, first: Generation) -> Judged:
@@ -157,7 +161,8 @@ def _passed_by(probed: Probed) -> Judged | None:
 
 def _garbled(probed: Probed, first: Generation) -> Judged | None:
     if not first.text.strip():
-        return Judged(PairVerdict.GARBAGE, "the answer is empty")
+        what = f"no completion: {first.said!r}" if first.said else "empty"
+        return Judged(PairVerdict.GARBAGE, f"the answer is {what}")
     if probed.nonce in first.text:
         return None
     if probed.must_repeat or probed.second is None or not probed.second.came:
@@ -195,6 +200,8 @@ def _holder(prefill: Half, decode: Half) -> tuple[PairVerdict, str]:
     here, there = prefill.queues or Queues(), decode.queues or Queues()
     if there.running:
         return PairVerdict.DECODE, "the decode has the KV and does not finish"
+    if here.running and there.has_any:
+        return PairVerdict.PREFILL, "the prefill has taken the request up and does not finish its part"
     if here.has_any and there.has_any:
         return PairVerdict.HAND_OFF, "both halves wait for each other to hand the KV over"
     if here.has_any:

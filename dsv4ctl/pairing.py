@@ -1,11 +1,10 @@
 """The probe of a pair: one new generation through the router, and what both halves counted of it. Decides nothing."""
 
-import queue
-import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from dsv4ctl import pair, probe
+from dsv4ctl import health, pair, probe
 from dsv4ctl.clock import Clock, until
 from dsv4ctl.engine.counters import parse_counts, parse_queues
 from dsv4ctl.health import Question
@@ -17,6 +16,8 @@ ASK_TIMEOUT_S = 5.0
 COUNTED_WITHIN_S = 3.0
 # A request is given up this long after it was looked for: so long it stands in the queues of whoever has it.
 LINGER_S = 2 * ASK_TIMEOUT_S + 2
+# So much of an answer that is no completion is shown.
+SAID = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +52,9 @@ def look(found: Pair, nonce: str, key: str, clock: Clock, *, limit_s: float) -> 
     )
     if before.prefill.trouble or before.decode.trouble or before.router_trouble:
         return before
-    first = generate(found.router, nonce, key, limit_s)
-    second = generate(found.router, nonce, key, limit_s) if pair.wants_second(first, nonce) else None
-    return _counted_by_both(found, replace(before, first=first, second=second), key, clock)
+    with asking(found.router, nonce, key, limit_s) as first:
+        second = generate(found.router, nonce, key, limit_s) if pair.wants_second(first, nonce) else None
+        return _counted_by_both(found, replace(before, first=first, second=second), key, clock)
 
 
 def _counted_by_both(found: Pair, asked: Probed, key: str, clock: Clock) -> Probed:
@@ -75,30 +76,33 @@ def _counted_by_both(found: Pair, asked: Probed, key: str, clock: Clock) -> Prob
 
 
 def generate(front: Instance, nonce: str, key: str, limit_s: float) -> Generation:
-    """One generation through a router, or of a whole server.
+    """One generation through a router, or of a whole server; one that does not come within the limit is given up."""
+    with asking(front, nonce, key, limit_s) as generation:
+        return generation
 
-    One that does not come is waited for in the background a while, so that it can be looked for.
+
+@contextmanager
+def asking(front: Instance, nonce: str, key: str, limit_s: float) -> Iterator[Generation]:
+    """The same; one that does not come is still under way within the block, so that it can be looked for.
+
+    After the block nothing of it is under way: the next probe would take it for its own.
     """
-    url = f"{probe.base_url(front.host, front.port)}/v1/completions"
-    body = pair.payload(front.served_model_name, nonce)
-    answers: queue.SimpleQueue[probe.Answer] = queue.SimpleQueue()
-
-    def ask() -> None:
-        answers.put(probe.post(url, body, key, timeout_s=limit_s + LINGER_S))
-
-    threading.Thread(target=ask, daemon=True).start()
+    url, body = f"{probe.base_url(front.host, front.port)}/v1/completions", pair.payload(front.served_model_name, nonce)
+    pending = probe.Pending(url, body, key, timeout_s=limit_s + LINGER_S)
     try:
-        answer = answers.get(timeout=limit_s)
-    except queue.Empty:
-        return Generation(status=None, error="it was given up", seconds=limit_s)
-    return Generation(status=answer.status, text=_text(answer), error=answer.error, seconds=answer.seconds)
+        yield _generation(pending.answer(limit_s), limit_s)
+    finally:
+        pending.give_up()
 
 
-def _text(answer: probe.Answer) -> str:
+def _generation(answer: probe.Answer | None, limit_s: float) -> Generation:
+    if answer is None:
+        return Generation(status=None, seconds=limit_s)
     match answer.json():
         case {"choices": [{"text": str(text)}, *_]}:
-            return text
-    return ""
+            return Generation(status=answer.status, text=text, error=answer.error, seconds=answer.seconds)
+    said = health.own_reason(answer) or " ".join(answer.body.decode(errors="replace").split())[:SAID]
+    return Generation(status=answer.status, error=answer.error, said=said, seconds=answer.seconds)
 
 
 def _counted(half: Peer, key: str) -> Half:

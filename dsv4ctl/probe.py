@@ -3,10 +3,12 @@
 import http.client
 import io
 import json
+import queue
 import socket
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -51,6 +53,78 @@ class _Deadline(io.RawIOBase):
         return io.BufferedReader(self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    url: str
+    key: str
+    payload: bytes | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or 80
+
+    @property
+    def text(self) -> bytes:
+        """The whole request as it goes out."""
+        parts, payload = urlsplit(self.url), self.payload
+        lines = [
+            f"{self.method} {parts.path or '/'}{'?' + parts.query if parts.query else ''} HTTP/1.1",
+            f"Host: {parts.netloc}",
+        ]
+        lines += ["Connection: close", "Accept: */*", "User-Agent: dsv4ctl"]
+        lines += [f"Authorization: Bearer {self.key}"] if self.key else []
+        lines += [] if payload is None else ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
+        return "\r\n".join([*lines, "", ""]).encode() + (payload or b"")
+
+
+class Pending:
+    """A POST under way in a thread: its answer may be waited for now and then, and it can be given up.
+
+    Never raises for what the other side does.
+    """
+
+    def __init__(self, url: str, payload: Mapping[str, object], key: str, *, timeout_s: float) -> None:
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        # Of our own: the number of the one that the thread closes may be somebody else's a moment later.
+        self._handle: socket.socket | None = None
+        self._given_up = threading.Event()
+        asked = _Request("POST", url, key, json.dumps(payload).encode())
+
+        def ask() -> None:
+            self._answers.put(_ask(asked, timeout_s, self._connected))
+
+        self._thread = threading.Thread(target=ask, daemon=True)
+        self._thread.start()
+
+    def answer(self, within_s: float) -> Answer | None:
+        """The answer, once; None when there is none within so many seconds."""
+        try:
+            return self._answers.get(timeout=max(0.0, within_s))
+        except queue.Empty:
+            return None
+
+    def give_up(self) -> None:
+        """Hang up, so that whoever was asked lets go of it, too. Nothing is under way any more when this returns."""
+        self._given_up.set()
+        self._hang_up()
+        self._thread.join()
+        if self._handle is not None:
+            self._handle.close()
+
+    def _connected(self, connection: socket.socket) -> None:
+        self._handle = connection.dup()
+        if self._given_up.is_set():
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        # The other side may have ended the connection already.
+        with suppress(OSError):
+            if self._handle is not None:
+                self._handle.shutdown(socket.SHUT_RDWR)
+
+
 def base_url(host: str, port: int) -> str:
     """The URL at which to ask a server that binds `host` on this machine: a wildcard becomes its family's loopback."""
     host = WILDCARDS.get(host, host).strip("[]")
@@ -62,23 +136,25 @@ def get(url: str, key: str = "", *, timeout_s: float) -> Answer:
 
     Proxy variables are not looked at: hosts export them for model downloads, and a proxy's 503 is not the engine's.
     """
-    return _ask("GET", url, None, key, timeout_s)
+    return _ask(_Request("GET", url, key), timeout_s)
 
 
 def post(url: str, payload: Mapping[str, object], key: str = "", *, timeout_s: float) -> Answer:
     """POST `payload` as JSON; otherwise like `get`."""
-    return _ask("POST", url, json.dumps(payload).encode(), key, timeout_s)
+    return _ask(_Request("POST", url, key, json.dumps(payload).encode()), timeout_s)
 
 
 def delete(url: str, key: str = "", *, timeout_s: float) -> Answer:
     """DELETE; otherwise like `get`."""
-    return _ask("DELETE", url, None, key, timeout_s)
+    return _ask(_Request("DELETE", url, key), timeout_s)
 
 
-def _ask(method: str, url: str, payload: bytes | None, key: str, timeout_s: float) -> Answer:
+def _ask(request: _Request, timeout_s: float, connected: Callable[[socket.socket], None] = lambda _: None) -> Answer:
     began = time.monotonic()
     try:
-        status, body, error = _exchange(method, url, _request(method, url, payload, key), began + timeout_s)
+        with socket.create_connection(request.address, timeout_s) as connection:
+            connected(connection)
+            status, body, error = _exchange(connection, request, began + timeout_s)
     except TimeoutError:
         status, body, error = None, b"", f"no whole answer within {timeout_s:g} s"
     except OSError as failure:
@@ -88,35 +164,17 @@ def _ask(method: str, url: str, payload: bytes | None, key: str, timeout_s: floa
     return Answer(status, body, time.monotonic() - began, error)
 
 
-def _exchange(method: str, url: str, request: bytes, end: float) -> tuple[int | None, bytes, str]:
+def _exchange(connection: socket.socket, request: _Request, end: float) -> tuple[int | None, bytes, str]:
     """Send a request, read its answer: status, body and what is wrong with it."""
-    with socket.create_connection(_address(url), _left(end)) as connection:
-        connection.settimeout(_left(end))
-        connection.sendall(request)
-        with closing(http.client.HTTPResponse(_Deadline(connection, end), method=method)) as response:  # type: ignore[arg-type]
-            response.begin()
-            body = response.read(BODY_LIMIT)
-            if response.length:  # what Content-Length promised and did not come
-                return None, body, f"the answer broke off {response.length} bytes before its end"
-            cut = len(body) == BODY_LIMIT and response.read(1) != b""
-            return response.status, body, f"the answer was cut at {BODY_LIMIT} bytes" if cut else ""
-
-
-def _request(method: str, url: str, payload: bytes | None, key: str) -> bytes:
-    parts = urlsplit(url)
-    lines = [
-        f"{method} {parts.path or '/'}{'?' + parts.query if parts.query else ''} HTTP/1.1",
-        f"Host: {parts.netloc}",
-    ]
-    lines += ["Connection: close", "Accept: */*", "User-Agent: dsv4ctl"]
-    lines += [f"Authorization: Bearer {key}"] if key else []
-    lines += [] if payload is None else ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
-    return "\r\n".join([*lines, "", ""]).encode() + (payload or b"")
-
-
-def _address(url: str) -> tuple[str, int]:
-    parts = urlsplit(url)
-    return parts.hostname or "", parts.port or 80
+    connection.settimeout(_left(end))
+    connection.sendall(request.text)
+    with closing(http.client.HTTPResponse(_Deadline(connection, end), method=request.method)) as response:  # type: ignore[arg-type]
+        response.begin()
+        body = response.read(BODY_LIMIT)
+        if response.length:  # what Content-Length promised and did not come
+            return None, body, f"the answer broke off {response.length} bytes before its end"
+        cut = len(body) == BODY_LIMIT and response.read(1) != b""
+        return response.status, body, f"the answer was cut at {BODY_LIMIT} bytes" if cut else ""
 
 
 def _left(end: float) -> float:

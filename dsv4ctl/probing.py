@@ -1,8 +1,10 @@
 """The proof of all that is deployed: each instance by its own sign, then one new generation through the whole of it."""
 
 import secrets
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TypeAlias
 
 from dsv4ctl import installed, pair, pairing, proof, standing, systemd
 from dsv4ctl.findings import Probing
@@ -11,6 +13,8 @@ from dsv4ctl.model import ActiveState, Instance, Role
 from dsv4ctl.pair import PairVerdict
 from dsv4ctl.problems import NotReady
 from dsv4ctl.store import Claim, lock
+
+Says: TypeAlias = Callable[[str], None]
 
 
 def prove(host: Host, instances: tuple[Instance, ...]) -> Probing:
@@ -24,23 +28,24 @@ def prove(host: Host, instances: tuple[Instance, ...]) -> Probing:
     if router is None:
         return Probing(verdict=PairVerdict.OK, words="", proofs=proofs)
     limit_s = router.limits.proof_s
-    with _one_at_a_time(host, "proof", patience_s=limit_s):
+    with _one_at_a_time(host, instances, Claim(what="a proof", wait_s=limit_s)):
         found = _generated(host, instances, limit_s)
     require(found)
     return replace(found, proofs=proofs)
 
 
-def run(host: Host, instances: tuple[Instance, ...], *, limit_s: float) -> Probing:
-    """Probe what is deployed as it is now; the generation gets `limit_s`. Raises Busy while another is at work.
+def run(host: Host, instances: tuple[Instance, ...], says: Says, *, limit_s: float) -> Probing:
+    """Probe what is deployed as it is now; the generation gets `limit_s`. A verdict may be the name of an instance.
 
-    A verdict that names an instance is about its own signs, or is `pair.judge`'s.
+    Another probe, be it a supervisor's, is waited for as long, and `says` is told whose it is. Raises Busy then.
     """
-    began = host.clock.now()
-    with _one_at_a_time(host, "probe"):
+    claim = Claim(what="a probe", wait_s=limit_s, says=says, advice="dsv4ctl probe --limit SECONDS   waits longer")
+    with _one_at_a_time(host, instances, claim):
+        began = host.clock.now()
         found = signs(host, instances)
         if found.verdict == PairVerdict.OK:
             found = replace(_generated(host, instances, limit_s), proofs=found.proofs)
-    return replace(found, seconds=host.clock.now() - began)
+        return replace(found, seconds=host.clock.now() - began)
 
 
 def signs(host: Host, instances: tuple[Instance, ...]) -> Probing:
@@ -51,19 +56,23 @@ def signs(host: Host, instances: tuple[Instance, ...]) -> Probing:
         try:
             proofs.append(proof.of(one))
         except NotReady as problem:
-            words, verdict, advice = str(problem), one.name, problem.hint
-            if _is_stopped(host, one):
-                words, advice = f"{words}; it is stopped", "dsv4ctl deploy   starts it"
+            verdict, (words, advice) = one.name, _whole(host, one, problem)
             break
     seconds = host.clock.now() - began
     return Probing(verdict=verdict, words=words, advice=advice, seconds=seconds, proofs=tuple(proofs))
 
 
-def _is_stopped(host: Host, one: Instance) -> bool:
-    """Whether it is down because somebody wanted it to be: its log tells nothing of a fault then."""
+def _whole(host: Host, one: Instance, problem: NotReady) -> tuple[str, str]:
+    """What is wrong with an instance and what to type, with what systemd and its supervisor know of it."""
     unit = systemd.show((one.unit,))[one.unit]
-    said = standing.own(installed.run_state(host, one.name), one.digest, unit)
-    return standing.of(unit, said).state == ActiveState.INACTIVE
+    stands = standing.of(unit, standing.own(installed.run_state(host, one.name), one.digest, unit))
+    if stands.state == ActiveState.INACTIVE:
+        return f"{problem}; it is stopped", "dsv4ctl deploy   starts it"
+    if stands.state == ActiveState.ACTIVE:
+        # Its supervisor has nothing to add, unless it has noticed as well.
+        return f"{problem}; {stands.words}" if stands.words.startswith("failing") else str(problem), problem.hint
+    advice = "dsv4ctl status --watch   shows how far it is" if stands.state == "starting" else stands.advice
+    return f"{problem}; {stands.words}" if stands.words else str(problem), advice or problem.hint
 
 
 def require(found: Probing) -> None:
@@ -72,9 +81,14 @@ def require(found: Probing) -> None:
         raise NotReady(f"cannot prove what is deployed: {found.verdict}: {found.words}", hint=found.advice)
 
 
-def _one_at_a_time(host: Host, why: str, *, patience_s: float = 0.0) -> AbstractContextManager[object]:
-    """Two generations at once would count for each other. Raises Busy when one is at work for longer than patience."""
-    return lock.held(host.paths.probe_lock, Claim(what=why, wait_s=patience_s), host.clock)
+def _one_at_a_time(host: Host, instances: tuple[Instance, ...], claim: Claim) -> AbstractContextManager[object]:
+    """Two generations at once would count for each other; the supervisor of whom clients ask holds the same lock."""
+    return lock.held(host.paths.probe_lock(_front(instances).name), claim, host.clock)
+
+
+def _front(instances: tuple[Instance, ...]) -> Instance:
+    """Whom clients ask: the router, or the only server."""
+    return next((one for one in instances if one.role is Role.ROUTER), instances[0])
 
 
 def _generated(host: Host, instances: tuple[Instance, ...], limit_s: float) -> Probing:
@@ -90,7 +104,7 @@ def _generated(host: Host, instances: tuple[Instance, ...], limit_s: float) -> P
 
 def _through(instances: tuple[Instance, ...], nonce: str, limit_s: float) -> Probing:
     """A generation of whole servers: through the router in front of them, or of the only one itself."""
-    front = next((one for one in instances if one.role is Role.ROUTER), instances[0])
+    front = _front(instances)
     key = proof.api_key(front)
     asked = pairing.generate(front, nonce, key, limit_s)
     again = pairing.generate(front, nonce, key, limit_s) if pair.wants_second(asked, nonce) else None

@@ -8,7 +8,7 @@ from dsv4ctl.clock import Clock
 from dsv4ctl.engine import workers
 from dsv4ctl.findings import Proof
 from dsv4ctl.health import Question
-from dsv4ctl.model import Holder, Instance, Role, Unit
+from dsv4ctl.model import Holder, Instance, Peer, Role, Unit
 from dsv4ctl.problems import NotReady
 
 ASK_TIMEOUT_S = 5.0
@@ -112,10 +112,16 @@ def _says(instance: Instance, path: Question, port: int, *, also: int = 200) -> 
     ready log line and /health for it."""
     url = f"{probe.base_url(instance.host, port)}{path}"
     answer = probe.get(url, timeout_s=ASK_TIMEOUT_S)
-    if answer.status not in (200, also):
-        what = answer.error or f"status {answer.status}"
-        shown = url.partition("?")[0]
-        raise NotReady(f"cannot prove {instance.unit}: {shown} says {what}", hint=f"dsv4ctl logs {instance.name}")
+    if answer.status in (200, also):
+        return
+    shown, hint = url.partition("?")[0], f"dsv4ctl logs {instance.name}"
+    if answer.status is None:
+        raise NotReady(f"cannot prove {instance.unit}: {shown}: {answer.error}", hint=f"{hint}, then {_anew(instance)}")
+    raise NotReady(f"cannot prove {instance.unit}: {shown} says status {answer.status}", hint=hint)
+
+
+def _anew(instance: Instance) -> str:
+    return f"systemctl restart {instance.unit}"
 
 
 def workers_of(router: Instance, *, timeout_s: float = ASK_TIMEOUT_S) -> workers.Workers | None:
@@ -128,19 +134,31 @@ def _sends(router: Instance, url: str) -> None:
     seen = workers_of(router)
     if seen is None:
         raise NotReady(
-            f"cannot prove {router.unit}: {url}/workers does not tell its workers", hint=f"dsv4ctl logs {router.name}"
+            f"cannot prove {router.unit}: {url}/workers does not tell its workers",
+            hint=f"dsv4ctl logs {router.name}, then {_anew(router)}",
         )
     if missing := workers.missing(router.peers, seen):
-        names = " and ".join(f"{peer.unit} ({workers.url(peer)})" for peer in missing)
-        raise NotReady(
-            f"cannot prove {router.unit}: it does not send to {names}", hint=f"dsv4ctl logs {missing[0].name}"
-        )
+        raise _passed_over(router, missing, seen)
     if strange := workers.strange(router.peers, seen):
-        raise NotReady(
-            f"cannot prove {router.unit}: it sends to {' and '.join(strange)} as well",
-            hint=f"systemctl restart {router.unit}",
-        )
+        raise NotReady(f"cannot prove {router.unit}: it sends to {' and '.join(strange)} as well", hint=_anew(router))
     _says(router, Question.READINESS, router.port)
+
+
+def _passed_over(router: Instance, missing: tuple[Peer, ...], seen: workers.Workers) -> NotReady:
+    """Of workers that a router does not send to: whose fault it is, if they say themselves that they are ready."""
+    names = " and ".join(f"{peer.unit} ({workers.url(peer)})" for peer in missing)
+    words = f"cannot prove {router.unit}: it does not send to {names}"
+    if away := next((peer for peer in missing if not _is_ready(peer)), None):
+        return NotReady(words, hint=f"dsv4ctl logs {away.name}")
+    if any(workers.url(peer) in seen.known for peer in missing):
+        hint = f"it looks at its workers every few seconds; if it stays so, {_anew(router)}"
+        return NotReady(f"{words}: it takes for dead what is ready", hint=hint)
+    return NotReady(f"{words}: it has them in its list no more, and they are ready", hint=_anew(router))
+
+
+def _is_ready(peer: Peer) -> bool:
+    url = f"{probe.base_url(peer.host, peer.port)}{Question.READY}"
+    return probe.get(url, timeout_s=ASK_TIMEOUT_S).status in (200, 404)
 
 
 def _served(instance: Instance, url: str) -> tuple[str, int | None]:

@@ -1,6 +1,7 @@
 """`dsv4ctl probe`."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,14 +15,18 @@ from dsv4ctl.problems import Status
 @click.command("probe", short_help="Prove what is deployed now, with one new generation through all of it.")
 @root_option
 @roles_option("Only this role, by its own sign and without a generation; may be given again.")
-@click.option("--limit", "limit_s", type=Seconds(1), metavar="SECONDS", help="How long the answer may take.")
+@click.option(
+    "--limit", "limit_s", type=Seconds(1), metavar="SECONDS",
+    help="How long the answer may take, and how long another probe is waited for.",
+)  # fmt: skip
 @json_option("Print the outcome as JSON.")
 def command(root: Path, roles: tuple[str, ...], limit_s: float | None, reply: Reply) -> int:
     """Prove what is deployed now: each instance by its own sign, then one new generation through all of it.
 
     The verdict is ok, or who is at fault: router, prefill, hand-off (between prefill and decode), decode, garbage (the
-    answer is wrong), or an instance by its name. Exit status 0: ok; 6: any other verdict; 8: another probe is at work.
-    The answer may take as long as limits.proof says, or --limit.
+    answer is wrong), or an instance by its name. There is one probe at a time: another one, be it a supervisor's, is
+    waited for. Exit status 0: ok; 6: any other verdict; 8: another probe was at work all the time. The answer may take
+    as long as limits.proof says, or --limit.
     """
     from dsv4ctl import installed, probing, screen
     from dsv4ctl.host import Host
@@ -29,7 +34,8 @@ def command(root: Path, roles: tuple[str, ...], limit_s: float | None, reply: Re
     host = Host.real(root)
     chosen = installed.chosen(host, roles)
     limit_s = limit_s or float(max(one.limits.proof_s for one in chosen))
-    found = probing.signs(host, chosen) if roles else probing.run(host, chosen, limit_s=limit_s)
+    says = partial(click.echo, err=True)
+    found = probing.signs(host, chosen) if roles else probing.run(host, chosen, says, limit_s=limit_s)
     reply.add(asdict(found))
     if not reply.wanted:
         click.echo(screen.probed(found))

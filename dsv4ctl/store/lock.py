@@ -28,12 +28,18 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the lock is wanted for, why, and how many seconds it may be waited for; `says` is told who is at it."""
+    """What the lock is wanted for, why, and how many seconds it may be waited for; `says` is told who is at it.
+
+    `command`: who we are, where the command line does not say it. `advice`: what whoever finds it taken may do; ''
+    where it is the lock of those who change the host, which may be waited for and interrupted.
+    """
 
     what: str
     reason: str = ""
     wait_s: float = 0.0
     says: Callable[[str], None] = lambda _: None
+    command: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +148,7 @@ def _take(file: int, claim: Claim, clock: Clock) -> None:
             # It may have been let go of while its face was looked for.
             if _taken(file):
                 return
-            raise _busy(found)
+            raise _busy(found, claim.advice)
         if found is not None and found.words() != told:
             told = found.words()
             claim.says(f"waiting: {told}")
@@ -174,10 +180,10 @@ def _face(file: int) -> Face | None:
         return None
 
 
-def _busy(holder: Face | Unnamed | None) -> Busy:
+def _busy(holder: Face | Unnamed | None, advice: str) -> Busy:
     if holder is None:
         return Busy("cannot go on: another dsv4ctl holds the lock, and has just taken it", hint="try again")
-    return Busy(f"cannot go on: {holder.words()}", hint=holder.advice(), details={"holder": holder})
+    return Busy(f"cannot go on: {holder.words()}", hint=advice or holder.advice(), details={"holder": holder})
 
 
 def _ours(claim: Claim, clock: Clock) -> Face:
@@ -186,7 +192,7 @@ def _ours(claim: Claim, clock: Clock) -> Face:
         host=os.uname().nodename,
         what=claim.what,
         reason=claim.reason,
-        command=command(),
+        command=claim.command or command(),
         since=clock.wall(),
         process=procs.ourselves(),
     )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+PROBE_LOCK = "probe.lock"
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:
@@ -61,11 +63,6 @@ class Paths:
         return self.runtime / "lock"
 
     @property
-    def probe_lock(self) -> Path:
-        """Held by whoever probes what is deployed with a generation."""
-        return self.runtime / "probe.lock"
-
-    @property
     def pause(self) -> Path:
         """The pause that an operator asked for."""
         return self.state / "pause.json"
@@ -82,6 +79,11 @@ class Paths:
     def run_state(self, name: str) -> Path:
         """What the instance's supervisor last said of itself."""
         return self.runtime / name / "state.json"
+
+    def probe_lock(self, name: str) -> Path:
+        """Held by whoever sends the instance a generation to prove it: a command or its own supervisor, which may write
+        nowhere else below /run."""
+        return self.runtime / name / PROBE_LOCK
 
     def secrets(self, name: str) -> Path:
         """The engine's own file with the API key, mode 0600."""

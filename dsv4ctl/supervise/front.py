@@ -10,7 +10,8 @@ from dsv4ctl.health import Question
 from dsv4ctl.model import SuperviseExit
 from dsv4ctl.pair import Judged
 from dsv4ctl.pairing import Pair
-from dsv4ctl.supervise import mending, rotation
+from dsv4ctl.problems import Busy
+from dsv4ctl.supervise import mending, probes, rotation
 from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.mending import Halves, Mending, Probe, Renew, Restart
 from dsv4ctl.supervise.outcome import SERVING_GRACE_S, Failed
@@ -149,8 +150,8 @@ class Front:
         self._run.voice.tell(replace(self._run.voice.state, asks=ask))
 
 
-def _probe(run: Run, found: Pair, halves: Halves) -> Probed:
-    """Probe the pair once the router has noticed that both are back."""
+def _probe(run: Run, found: Pair, halves: Halves) -> Probed | None:
+    """Probe the pair once the router has noticed that both are back; None while somebody else does."""
     readiness = run.url(Question.READINESS)
     timeout_s = health.TIMEOUTS_S[Question.READINESS]
     until(
@@ -160,5 +161,9 @@ def _probe(run: Run, found: Pair, halves: Halves) -> Probed:
         0.5,
     )
     limit_s = min(PROBE_LIMIT_S, float(run.instance.limits.proof_s))
-    looked = pairing.look(found, secrets.token_hex(6), run.key, run.clock, limit_s=limit_s)
+    try:
+        with probes.turn(run):
+            looked = pairing.look(found, secrets.token_hex(6), run.key, run.clock, limit_s=limit_s)
+    except Busy:
+        return None
     return Probed(halves, pair.judge(looked))

@@ -13,6 +13,7 @@ from dsv4ctl.engine import sglang
 from dsv4ctl.model import Identity, Instance, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.starts import PastStart
+from dsv4ctl.store.paths import PROBE_LOCK
 from dsv4ctl.supervise import awaiting, engine, progress, territory, words
 from dsv4ctl.supervise.admission import Admission
 from dsv4ctl.supervise.barrier import Barrier
@@ -107,6 +108,7 @@ def _admitted(admission: Admission, lull: Lull) -> SuperviseExit:
         voice=voice,
         journal=journal,
         clock=clock,
+        probe_lock=_probe_lock(environment),
     )
     try:
         return _carried(run, child, _starts_file(environment))
@@ -188,6 +190,11 @@ def _peers(instance: Instance, environment: Mapping[str, str]) -> Watch:
     """Nobody else's folder is known where systemd made us none: then they cannot be seen, and count as not started."""
     folder = _folder(environment, "RUNTIME_DIRECTORY")
     return Watch(folder.parent if folder else Path("/run/dsv4ctl"), instance.peers)
+
+
+def _probe_lock(environment: Mapping[str, str]) -> Path | None:
+    folder = _folder(environment, "RUNTIME_DIRECTORY")
+    return folder / PROBE_LOCK if folder else None
 
 
 def _write_secrets(instance: Instance, key: str) -> None:

@@ -10,6 +10,8 @@ from dsv4ctl.health import Answers, Finding, Question, Want
 from dsv4ctl.pair import Judged
 from dsv4ctl.pairing import Pair
 from dsv4ctl.probe import Answer
+from dsv4ctl.problems import Busy
+from dsv4ctl.supervise import probes
 from dsv4ctl.supervise.run import Run
 
 # From the engine's first 200 to READY=1 at most this much is lost by waiting. A warm-up that compiles kernels takes
@@ -23,11 +25,15 @@ SHORTEST_GENERATION_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One question's answer, as its errand brings it; of a generation that is to cross a pair, what became of it."""
+    """One question's answer, as its errand brings it; of a generation that is to cross a pair, what became of it.
+
+    `busy`: who else probes, so that it was not asked.
+    """
 
     question: Question
     answer: Answer
     judged: Judged | None = None
+    busy: str = ""
 
 
 class Proving:
@@ -86,12 +92,22 @@ def pace_s(question: Question | None, bound_for_s: float) -> float:
 
 def ask(run: Run, question: Question, timeout_s: float) -> Asking:
     """Ask the engine one question, with the key."""
-    if question is Question.GENERATION and (found := pairing.of((run.instance,))):
-        return _through(run, found, timeout_s)
     if question is Question.GENERATION:
-        request = health.generation_request(run.instance.served_model_name)
-        return Asking(question, probe.post(run.url(question), request, run.key, timeout_s=timeout_s))
+        return _generated(run, timeout_s)
     return Asking(question, probe.get(run.url(question), run.key, timeout_s=timeout_s))
+
+
+def _generated(run: Run, timeout_s: float) -> Asking:
+    """One generation, unless somebody else is sending one to the same end."""
+    try:
+        with probes.turn(run):
+            if found := pairing.of((run.instance,)):
+                return _through(run, found, timeout_s)
+            request = health.generation_request(run.instance.served_model_name)
+            answer = probe.post(run.url(Question.GENERATION), request, run.key, timeout_s=timeout_s)
+            return Asking(Question.GENERATION, answer)
+    except Busy as busy:
+        return Asking(Question.GENERATION, Answer(None), busy=str(busy))
 
 
 def _through(run: Run, found: Pair, timeout_s: float) -> Asking:
@@ -114,6 +130,6 @@ def _answered(answers: Answers, asking: Asking) -> Answers:
         case Question.MODELS:
             return replace(answers, models=asking.answer)
         case Question.GENERATION:
-            return replace(answers, generation=asking.answer, judged=asking.judged)
+            return replace(answers, generation=asking.answer, judged=asking.judged, busy=asking.busy)
         case _:
             assert_never(asking.question)

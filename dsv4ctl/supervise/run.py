@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from dsv4ctl import probe
 from dsv4ctl.clock import Clock
@@ -21,7 +22,7 @@ STOP = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One engine under supervision."""
+    """One engine under supervision. `probe_lock`: for whoever proves it by a generation; None outside systemd."""
 
     instance: Instance
     key: str
@@ -33,6 +34,7 @@ class Run:
     voice: Voice
     journal: Journal
     clock: Clock
+    probe_lock: Path | None = None
 
     @property
     def logs(self) -> str:

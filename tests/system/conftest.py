@@ -27,12 +27,17 @@ journalctl --quiet --lines=1 --show-cursor | sed -n 's/^-- cursor: //p' >/run/jo
 """
 
 
-@pytest.fixture(autouse=True)
-def fresh(machine: Machine) -> None:
+def reset(machine: Machine) -> None:
     """Take away what the test before left: units, sessions, state, memory of stand-in GPUs, config."""
     machine.end_session()
     machine.run(("sh", "-c", RESET), timeout_s=60)
     machine.write("/etc/dsv4ctl/config.toml", CONFIG)
+
+
+@pytest.fixture(autouse=True)
+def fresh(machine: Machine) -> None:
+    """Find the machine as it was booted. A file whose tests share what one of them deployed has a wider one."""
+    reset(machine)
 
 
 @pytest.fixture

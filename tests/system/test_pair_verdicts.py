@@ -7,7 +7,7 @@ import pytest
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
-from tests.system.pairs import DECODE, PREFILL, ROUTER, deploy, engine, kill, misbehave, prepare, probe
+from tests.system.pairs import DECODE, PREFILL, deploy, engine, misbehave, prepare, probe
 
 # Verdict -> which half does what.
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,14 +47,3 @@ def test_b74_halves_that_die_on_a_bare_generate_live_through_deploy_status_probe
     machine.run(("dsv4ctl", "status"), timeout_s=20)
 
     assert [engine(machine, unit) for unit in (PREFILL, DECODE)] == before
-
-
-def test_whoever_hangs_or_is_not_known_to_the_router_is_the_verdict_of_the_probe(machine: Machine) -> None:
-    prepare(machine)
-    deploy(machine, "small")
-    for unit, verdict in ((ROUTER, "router"), (DECODE, "decode"), (PREFILL, "prefill")):
-        kill(machine, unit, "STOP")
-        said = probe(machine, "--limit", "3", check=False)
-        kill(machine, unit, "CONT")
-        assert said.status == Status.NOT_READY
-        assert f"{verdict}: " in said.stderr + said.stdout

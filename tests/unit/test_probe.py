@@ -232,3 +232,43 @@ def test_a_body_that_is_no_json_is_none() -> None:
 )
 def test_a_wildcard_is_asked_on_the_loopback_of_its_family(host: str, url: str) -> None:
     assert probe.base_url(host, 30001) == url
+
+
+def test_a_request_that_is_given_up_is_hung_up_and_nothing_of_it_is_under_way_any_more() -> None:
+    heard: list[bytes] = []
+    over = threading.Event()
+
+    def until_hung_up(connection: socket.socket) -> None:
+        heard.append(connection.recv(1))
+        over.set()
+
+    with serving(until_hung_up) as server:
+        pending = probe.Pending(server.url("/v1/completions"), {"prompt": "hi"}, "", timeout_s=600)
+        assert pending.answer(0.3) is None
+        pending.give_up()
+        assert over.wait(30)
+        found = pending.answer(0)
+
+    assert heard == [b""]
+    assert found is not None
+    assert found.status is None
+
+
+def test_a_request_that_was_answered_may_be_given_up_as_well() -> None:
+    with serving(OK) as server:
+        pending = probe.Pending(server.url("/v1/completions"), {"prompt": "hi"}, "k1", timeout_s=30)
+        found = pending.answer(30)
+        pending.give_up()
+
+    assert found is not None
+    assert found.json() == {"ok": True}
+    assert b"Authorization: Bearer k1" in server.requests[0]
+
+
+def test_nobody_there_is_an_answer_that_says_so_also_when_it_is_given_up() -> None:
+    pending = probe.Pending("http://127.0.0.1:1/v1/completions", {}, "", timeout_s=30)
+    found = pending.answer(30)
+    pending.give_up()
+
+    assert found is not None
+    assert "refused" in found.error

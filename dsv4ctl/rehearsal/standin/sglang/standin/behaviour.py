@@ -28,6 +28,11 @@ Misdeeds during the load; a phase is one of import, dist, weights, pools, kernel
   chatty_lines  so many log lines, as fast as they can be written, before the capacity line
   dump_to       file into which argv, environment, working directory and limits are written as JSON at the start
 
+  live          file of serving misdeeds, in JSON like this one, that hold as long as it is there; it is looked at for
+                each request and each token. Of both tables below: no_transfer, wrong_tokens, decode_never_answers,
+                die_on_bare_generate, garbage_generation, health_but_no_generation
+  generations_to  file to which a line `begin REQUEST` or `end REQUEST` is added for each generation of a user's
+
 Misdeeds while serving; seconds count from the ready line:
   health_but_no_generation  every health endpoint is green, requests of users hang
   generation_works_after_s  as above until so many seconds after the start of the server
@@ -63,7 +68,7 @@ Misdeeds at the stop:
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
@@ -110,6 +115,8 @@ class Behaviour:
     helper_takes_port: str | None = None
     chatty_lines: int = 0
     dump_to: str | None = None
+    live: str | None = None
+    generations_to: str | None = None
     health_but_no_generation: bool = False
     generation_works_after_s: float = 0.0
     garbage_generation: str | None = None
@@ -150,6 +157,15 @@ def load(path: Path | None) -> Behaviour:
         raise BadBehaviour(f"cannot read the behaviour file {path}: {error}") from None
     except BadBehaviour as error:
         raise BadBehaviour(f"cannot use the behaviour file {path}:\n{error}") from None
+
+
+def now(asked: Behaviour) -> Behaviour:
+    """What was asked for at the start, and what the file that `live` names says over it, if it is there now."""
+    try:
+        keys = json.loads(Path(asked.live).read_text(encoding="utf-8")) if asked.live else {}
+    except FileNotFoundError:
+        keys = {}
+    return replace(asked, **keys) if keys else asked
 
 
 def parse(keys: object) -> Behaviour:

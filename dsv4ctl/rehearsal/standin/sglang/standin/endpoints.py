@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from .. import __version__
-from . import answers, messages
+from . import answers, messages, misdeeds
 from .engine import Engine, Status
 from .messages import Abort, AskState, Flush, Generate, Output
 from .settings import Settings
@@ -196,11 +196,21 @@ def _generation(call: Call, asked: dict[str, Any], prompt: str, wanted: int, sha
     room, bootstrap = _crossing(told, asked)
     refrain = _refrain(prompt)
     order = Generate(uuid.uuid4().hex, wanted, size, zlib.crc32(prompt.encode()), purpose, room, bootstrap, refrain)
-    outputs = call.engine.generate(order, call.client_here)
+    outputs = _told(call, order)
     name = str(asked.get("model") or told.served_name)
     if asked.get("stream"):
         return Answer(200, stream=answers.stream(shape, order, name, outputs))
     return _whole(call, shape, order, (name, list(outputs)))
+
+
+def _told(call: Call, order: Generate) -> Iterator[Output]:
+    """The outputs of a request; its begin and its end, whatever that is, stand in a file if that was asked for."""
+    path = None if call.warm else call.engine.settings.behaviour.generations_to
+    misdeeds.tell(path, f"begin {order.request}")
+    try:
+        yield from call.engine.generate(order, call.client_here)
+    finally:
+        misdeeds.tell(path, f"end {order.request}")
 
 
 def _refrain(prompt: str) -> str:
@@ -224,7 +234,7 @@ def _whole(call: Call, shape: answers.Shape, order: Generate, made: tuple[str, l
     name, outputs = made
     if outputs[-1].problem:
         return Answer(outputs[-1].status, answers.failed(shape, outputs[-1]))
-    garbage = None if call.warm else call.engine.settings.behaviour.garbage_generation
+    garbage = None if call.warm else call.engine.settings.now.garbage_generation
     if garbage == "not_json":
         return Answer(200, b"<html>upstream is fine</html>", "text/html")
     if garbage == "no_choices":

@@ -114,7 +114,7 @@ class Side:
 
 def spoil(settings: Settings, seed: int, refrain: str) -> tuple[int, str]:
     """What the tokens follow from, or something else if wrong tokens were asked for."""
-    match settings.behaviour.wrong_tokens:
+    match settings.now.wrong_tokens:
         case "repeated":
             return SPOILED, ""
         case "other":
@@ -189,7 +189,7 @@ class PrefillSide(Side):
         room = job.order.room
         if room is None or room not in self.links:
             return ""
-        asked = self.settings.behaviour
+        asked = self.settings.now
         if asked.no_transfer or (asked.transfer_s and room not in self.sent):
             self.sending[room] = job
             self.send(room, asked.transfer_s)
@@ -208,7 +208,7 @@ class PrefillSide(Side):
 
     def send(self, room: int, seconds: float) -> None:
         """Let the time pass that sending takes, unless nothing shall ever be sent."""
-        if not self.settings.behaviour.no_transfer:
+        if not self.settings.now.no_transfer:
             timer = threading.Timer(seconds, self.post, (Word(room, is_sent=True),))
             timer.daemon = True
             timer.start()

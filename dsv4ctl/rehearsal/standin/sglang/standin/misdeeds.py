@@ -77,6 +77,13 @@ def bind_error(error: OSError, address: tuple[object, ...]) -> str:
     return f"[Errno {error.errno}] error while attempting to bind on address {address!r}: {reason}"
 
 
+def tell(path: str | None, line: str) -> None:
+    """Add a line to a file that several servers may write to."""
+    if path is not None:
+        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(f"{line}\n")
+
+
 def dump(settings: Settings) -> None:
     """Write what reached us into the file that `dump_to` names."""
     if not (path := settings.behaviour.dump_to):

@@ -45,7 +45,7 @@ class DecodeSide(Side):
     def begin(self, job: Job) -> None:  # type: ignore[explicit-override]  # typing.override is newer than Python 3.11
         """It asks for its KV."""
         self.expect(job, limit_s("WAITING"), "WaitingForInput")
-        if not self.settings.behaviour.no_transfer:
+        if not self.settings.now.no_transfer:
             threading.Thread(target=self.fetch, args=(job,), daemon=True).start()
 
     def fetch(self, job: Job) -> None:

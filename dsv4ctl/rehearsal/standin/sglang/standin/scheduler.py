@@ -135,7 +135,7 @@ class Scheduler:
     def refuse(self, job: Job) -> None:
         """A request that no router has given a room."""
         request = job.order.request
-        if self.settings.behaviour.die_on_bare_generate:
+        if self.settings.now.die_on_bare_generate:
             raise misdeeds.SchedulerFailed("AssertionError: bootstrap_room is None")
         problem = f"Invalid request: Disaggregated request received without bootstrap room id. req.rid={request!r}"
         self.loading.say(problem)
@@ -192,7 +192,7 @@ class Scheduler:
 
     def held(self, job: Job) -> bool:
         """Whether the behaviour keeps a user's request from going on."""
-        asked = self.settings.behaviour
+        asked = self.settings.now
         too_early = time.monotonic() < self.settings.started + asked.generation_works_after_s
         hung = asked.health_but_no_generation or (asked.decode_never_answers and self.settings.mode == "decode")
         return job.order.purpose == messages.USER and (hung or too_early)

@@ -46,6 +46,11 @@ class Settings:
         return self.values[name]
 
     @property
+    def now(self) -> Behaviour:
+        """How a request is treated at this moment."""
+        return behaviour.now(self.behaviour)
+
+    @property
     def tp(self) -> int:
         """Number of schedulers."""
         return int(self.values["tp_size"])
