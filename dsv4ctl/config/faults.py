@@ -42,11 +42,11 @@ def flag_of(key: str, value: object = None) -> str:
 def from_schema(error: Mapping[str, Any]) -> Fault:
     """What pydantic found (one of ValidationError.errors()), in our words."""
     key: Key = error["loc"]
+    # Asked first: an unknown key may itself be called what pydantic says of a name.
+    if error["type"] == "extra_forbidden":
+        return Fault(key, f"cannot use this key: it is not known; {_meant(key)}")
     if key[-1:] == ("[key]",):
         return Fault(key[:-1], f"cannot use this name: {_reason(error)}")
-    match error["type"]:
-        case "extra_forbidden":
-            return Fault(key, f"cannot use this key: it is not known; {_meant(key)}")
     return Fault(key, f"cannot use {words.shown(error['input'], key)}: {_reason(error)}")
 
 
