@@ -41,7 +41,7 @@ def real(folder: Path) -> Build:
             ("LD_LIBRARY_PATH", f"{libraries}/usr/lib/x86_64-linux-gnu:{libraries}/lib/x86_64-linux-gnu"),
         ),
         stream_tokens=1500,
-        start_limit_s=400,
+        start_limit_s=3000,
         phases=("starting", "weights", "pools", "warmup"),
         prefill_flags=("--disaggregation-transfer-backend", "mooncake_tcp"),
         decode_flags=(
@@ -61,7 +61,7 @@ def standin(folder: Path) -> Build:
         flags=("--context-length", "2048", "--enable-metrics"),
         environment=(),
         stream_tokens=300,
-        start_limit_s=20,
+        start_limit_s=120,
         slow=(("import_s", 1.5),),
         phases=("starting", "weights", "pools", "kernels", "graphs", "warmup"),
         prefill_flags=("--disaggregation-transfer-backend", "nixl"),

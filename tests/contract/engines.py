@@ -21,6 +21,8 @@ CLOCK = RealClock()
 SEGMENTS = Path("/dev/shm")  # noqa: S108 -- where the engines put theirs
 KEY = 'sesame "open" \\ 1'
 MODEL_NAME = "contract-model"
+# For what comes within seconds on a host at rest.
+PATIENCE_S = 120.0
 # First in the environment, so that it lies where a worker writes its title.
 MARKER = "DSV4CTL_CONTRACT"
 
@@ -109,7 +111,7 @@ class Server:
         assert self.alive(), f"the engine ended with {self.process.returncode}:\n{self.said()[-3000:]}"
         return True if self.status(path) == status else None
 
-    def wait_end(self, limit_s: float) -> tuple[int, float]:
+    def wait_end(self, limit_s: float = PATIENCE_S) -> tuple[int, float]:
         """Exit status of the main process and the seconds until then."""
         before = CLOCK.now()
         # Whatever it maps before its end is known then, even for one that never gets ready.

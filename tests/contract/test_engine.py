@@ -69,7 +69,7 @@ def test_health_takes_a_second_and_ready_does_not(server: Server) -> None:
     assert (health.status, ready.status) == (200, 200)
     # The second is its own; how much longer it takes than the other is the host's.
     assert health.seconds >= 1.0
-    assert ready.seconds < 1.0
+    assert ready.seconds < health.seconds
 
 
 def test_a_generation_has_text_and_as_many_tokens_as_asked_for(server: Server) -> None:

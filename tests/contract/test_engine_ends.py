@@ -11,18 +11,19 @@ from dsv4ctl.clock import until
 from dsv4ctl.engine import log
 from dsv4ctl.engine.options import parse_help
 from dsv4ctl.model import Phase
-from tests.contract.engines import CLOCK, MODEL_NAME, Background, Build, Server, reply
+from tests.contract.engines import CLOCK, MODEL_NAME, PATIENCE_S, Background, Build, Server, reply
 
 Start = Callable[..., Server]
 
 
 def test_sigterm_to_an_idle_server_ends_it_with_0_and_leaves_files_but_no_process(server: Server) -> None:
     server.process.send_signal(signal.SIGTERM)
-    draining = until(lambda: server.status("/ready") == 503 or None, CLOCK, 1, 0.02)
-    status, seconds = server.wait_end(30)
+    draining = until(lambda: server.status("/ready") == 503 or None, CLOCK, PATIENCE_S, 0.02)
+    status, _seconds = server.wait_end()
     assert draining
     assert (status, server.members()) == (0, ())
-    assert seconds < 15
+    # It has not come to the 15 s after which it would have killed them.
+    assert "Schedulers still alive" not in server.said()
     assert [segment.name[:13] for segment in server.segments if segment.exists()] == ["sglang_loads_"]
     assert len(list((server.folder / "tmp").iterdir())) == 5
     assert any(isinstance(event, log.PhaseSeen) and event.phase is Phase.DRAINING for event in server.events())
@@ -32,13 +33,13 @@ def test_sigterm_to_an_idle_server_ends_it_with_0_and_leaves_files_but_no_proces
 def test_sigterm_lets_a_stream_finish_and_takes_new_requests_meanwhile(server: Server) -> None:
     asked = {"ignore_eos": True, "max_tokens": server.build.stream_tokens, "stream": True}
     stream = Background(lambda: server.post("/v1/completions", {"model": MODEL_NAME, "prompt": "hello", **asked}))
-    assert until(lambda: _running(server) or None, CLOCK, 10, 0.05)
+    assert until(lambda: _running(server) or None, CLOCK, PATIENCE_S, 0.05)
     server.process.send_signal(signal.SIGTERM)
-    assert until(lambda: server.status("/ready") == 503 or None, CLOCK, 2, 0.02)
+    assert until(lambda: server.status("/ready") == 503 or None, CLOCK, PATIENCE_S, 0.02)
     assert server.get("/health").status == 503
     assert server.post("/generate", {"text": "hello", "sampling_params": {"max_new_tokens": 2}}).status == 200
-    answer = stream.result(60)
-    status, _seconds = server.wait_end(30)
+    answer = stream.result(PATIENCE_S)
+    status, _seconds = server.wait_end()
     events = answer.body.decode().strip().split("\n\n")
     assert events[-1] == "data: [DONE]"
     parts = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events[:-1]]
@@ -51,20 +52,21 @@ def test_a_killed_scheduler_leaves_a_port_that_accepts_and_does_not_answer_until
     server: Server,
 ) -> None:
     assert procs.signal(server.scheduler(), signal.SIGKILL)
-    assert until(lambda: "SIGQUIT received." in server.said() or None, CLOCK, 5, 0.05)
+    assert until(lambda: "SIGQUIT received." in server.said() or None, CLOCK, PATIENCE_S, 0.05)
     CLOCK.sleep(0.3)
     with socket.create_connection(("127.0.0.1", server.port), 1):
         assert server.get("/ready", timeout_s=1).status is None
-    status, seconds = server.wait_end(20)
+    status, seconds = server.wait_end()
     assert (status, server.members()) == (-signal.SIGKILL, ())
-    assert 2 < seconds < 8
+    # 5 s, and not the minute for which it would wait for a CUDA coredump of a scheduler that is alive.
+    assert 2 < seconds < 60
     assert any(isinstance(event, log.TroubleSeen) for event in server.events())
 
 
 def test_sigkill_of_the_main_process_takes_the_workers_with_it(server: Server) -> None:
     server.process.kill()
-    assert server.wait_end(5)[0] == -signal.SIGKILL
-    assert until(lambda: server.members() == () or None, CLOCK, 2, 0.02)
+    assert server.wait_end()[0] == -signal.SIGKILL
+    assert until(lambda: server.members() == () or None, CLOCK, PATIENCE_S, 0.02)
     assert sockets.holders(server.port) == ()
 
 
@@ -75,7 +77,7 @@ def test_a_server_that_is_ended_while_its_children_import_leaves_them_as_orphans
         # The last one has been started but may still wait for its orders; without them it would end at once.
         CLOCK.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
-        assert server.wait_end(2)[0] == -signal.SIGTERM
+        assert server.wait_end()[0] == -signal.SIGTERM
         CLOCK.sleep(0.3)
         orphans = [one for one in server.members() if "spawn_main" in _words(one.pid)]
         assert len(orphans) == build.tp + 1

@@ -21,10 +21,8 @@ from dsv4ctl.model import Instance, Limits, Peer, Phase, Role, RunState
 from dsv4ctl.supervise.rotation import Listing, take_in, take_out
 from tests import releases
 from tests.contract.conftest import standin
-from tests.contract.engines import CLOCK, MODEL_NAME, Background
+from tests.contract.engines import CLOCK, MODEL_NAME, PATIENCE_S, Background
 from tests.contract.pairs import APART, Pair, Router, queues, unstarted
-
-PATIENCE_S = 60.0
 
 
 @dataclass
@@ -67,7 +65,7 @@ class Front:
     def renew(self, mode: str, **behaviour: Any) -> None:
         """Kill a half and have it come back."""
         self.pair.current[mode].process.kill()
-        self.pair.current[mode].wait_end(10)
+        self.pair.current[mode].wait_end()
         self.pair.start(mode, **behaviour)
         self.say(mode, Phase.WEIGHTS)
         self.pair.current[mode].wait_for()
@@ -143,12 +141,12 @@ def peer(front: Front, name: str) -> Peer:
 def test_a_worker_that_drains_is_sent_nothing_while_what_it_has_in_hand_comes_to_its_end(front: Front) -> None:
     pair = front.pair
     stream = Background(lambda: pair.complete("a stream", 150, stream=True))
-    assert until(lambda: (pair.decode.get("/v1/loads").json() and _running(pair)) or None, CLOCK, 10, 0.05)
+    assert until(lambda: (pair.decode.get("/v1/loads").json() and _running(pair)) or None, CLOCK, PATIENCE_S, 0.05)
     front.say("decode", Phase.DRAINING)
     front.wait(lambda: front.state.without == ("decode",))
     assert pair.workers() == {"prefill"}
     assert pair.complete("another").status == 503
-    assert b"[DONE]" in stream.result(60).body
+    assert b"[DONE]" in stream.result(PATIENCE_S).body
     assert "degraded: peer down (dsv4-decode: draining)" in front.state.words
     front.say("decode", Phase.READY)
     front.wait(lambda: front.state.without == () and front.is_whole())
@@ -218,7 +216,7 @@ def test_b82_halves_that_must_not_meet_are_kept_apart_and_restarted_together_and
         pair, stayed = front.pair, front.pair.prefill.identity
         assert [one.pid for one in front.state.proved] == [stayed.pid, pair.decode.identity.pid]
         pair.decode.process.kill()
-        pair.decode.wait_end(10)
+        pair.decode.wait_end()
         # Before the other one is back: it is asked, and the router sends nothing to it any more.
         front.wait(lambda: front.state.asks and front.state.without == ("prefill",))
         asks = front.state.asks

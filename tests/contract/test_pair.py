@@ -12,7 +12,7 @@ import pytest
 from dsv4ctl import procs, sockets
 from dsv4ctl.clock import until
 from dsv4ctl.engine.counters import Counts
-from tests.contract.engines import CLOCK, MODEL_NAME, Background, Build, reply
+from tests.contract.engines import CLOCK, MODEL_NAME, PATIENCE_S, Background, Build, reply
 from tests.contract.pairs import Pair, counts, metric, queues, unstarted
 
 PROMPT = "the nonce is 8f14e45fceea167a5a36dedd4bea2543"
@@ -28,7 +28,7 @@ def pair(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
         prefill = made.start("prefill")
         made.start_router()
         made.seen["prefill"] = made.watch(prefill)
-        assert until(lambda: "prefill" in made.workers() or None, CLOCK, 15, 0.1)
+        assert until(lambda: "prefill" in made.workers() or None, CLOCK, PATIENCE_S, 0.1)
         made.seen["router"] = (made.router.status("/health"), made.router.status("/readiness"))
         made.seen["alone"] = made.complete(PROMPT).status
         made.start("decode").wait_for()
@@ -108,7 +108,10 @@ def test_a_request_that_crosses_moves_the_counters_of_both_halves_and_a_health_c
     assert [counts(half) for half in halves] == before
     assert healthy.complete(PROMPT, 5).status == 200
     # The real engine publishes them a moment later.
-    assert until(lambda: _counted(healthy, before) or None, CLOCK, 10, 0.2), (before, [counts(half) for half in halves])
+    assert until(lambda: _counted(healthy, before) or None, CLOCK, PATIENCE_S, 0.2), (
+        before,
+        [counts(half) for half in halves],
+    )
     after = [counts(half) for half in halves]
     assert [now.generated_tokens - then.generated_tokens for now, then in zip(after, before, strict=True)] == [1, 5]
     assert [now.failed for now in after] == [0, 0]
@@ -128,10 +131,10 @@ def test_loads_tell_each_half_and_a_decode_that_waits_for_kv_has_it_in_its_trans
     asked: dict[str, object] = {"model": MODEL_NAME, "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
     where = {"bootstrap_host": "127.0.0.1", "bootstrap_port": healthy.bootstrap_port, "bootstrap_room": 4711}
     waiting = Background(lambda: healthy.decode.post("/v1/completions", {**asked, **where}))
-    assert until(lambda: _in_transfer(healthy) == 1 or None, CLOCK, 10, 0.1)
+    assert until(lambda: _in_transfer(healthy) == 1 or None, CLOCK, PATIENCE_S, 0.1)
     late = healthy.prefill.post("/v1/completions", {**asked, **where})
-    assert (late.status, waiting.result(20).status) == (200, 200)
-    assert until(lambda: _in_transfer(healthy) == 0 or None, CLOCK, 10, 0.1)
+    assert (late.status, waiting.result(PATIENCE_S).status) == (200, 200)
+    assert until(lambda: _in_transfer(healthy) == 0 or None, CLOCK, PATIENCE_S, 0.1)
 
 
 def _in_transfer(pair: Pair) -> int:
@@ -142,13 +145,13 @@ def _stream(pair: Pair) -> Background:
     """A long stream through the router, on its way."""
     stream = Background(lambda: pair.complete(PROMPT, pair.build.stream_tokens // 4, stream=True))
     running = lambda: json.loads(pair.decode.get("/v1/loads").body)["loads"][0]["num_running_reqs"] or None  # noqa: E731
-    assert until(running, CLOCK, 10, 0.05)
+    assert until(running, CLOCK, PATIENCE_S, 0.05)
     return stream
 
 
 def _is_whole(stream: Background) -> bool:
     """Whether a stream came to its end with all its tokens."""
-    events = stream.result(120).body.decode().strip().split("\n\n")
+    events = stream.result(PATIENCE_S).body.decode().strip().split("\n\n")
     parts = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events[:-1]]
     return events[-1] == "data: [DONE]" and parts[-1]["finish_reason"] == "length" and len(parts) > 1
 
@@ -156,18 +159,18 @@ def _is_whole(stream: Background) -> bool:
 def test_a_router_that_is_stopped_closes_its_port_at_once_and_lets_a_stream_finish(healthy: Pair) -> None:
     stream = _stream(healthy)
     healthy.router.process.send_signal(signal.SIGTERM)
-    assert until(lambda: healthy.router.status("/health") is None or None, CLOCK, 1, 0.02)
+    assert until(lambda: healthy.router.status("/health") is None or None, CLOCK, PATIENCE_S, 0.02)
     assert procs.alive(healthy.router.identity)
     assert _is_whole(stream)
-    assert healthy.router.process.wait(20) == 0
+    assert healthy.router.process.wait(PATIENCE_S) == 0
 
 
 def test_a_decode_that_is_stopped_lets_a_stream_finish_and_ends_with_0(healthy: Pair) -> None:
     stream = _stream(healthy)
     healthy.decode.process.send_signal(signal.SIGTERM)
-    assert until(lambda: healthy.decode.status("/ready") == 503 or None, CLOCK, 2, 0.02)
+    assert until(lambda: healthy.decode.status("/ready") == 503 or None, CLOCK, PATIENCE_S, 0.02)
     assert _is_whole(stream)
-    assert healthy.decode.wait_end(30)[0] == 0
+    assert healthy.decode.wait_end()[0] == 0
     assert healthy.prefill.status("/ready") == 200
 
 
@@ -176,7 +179,7 @@ def test_a_killed_decode_makes_the_router_unready_and_a_new_one_is_served_withou
 ) -> None:
     prefill = healthy.prefill.identity
     healthy.decode.process.kill()
-    healthy.decode.wait_end(10)
+    healthy.decode.wait_end()
     healthy.wait_for_router(503)
     assert healthy.complete(PROMPT).status == 503
     assert healthy.prefill.status("/ready") == 200
@@ -192,10 +195,10 @@ def test_a_killed_prefill_fails_what_waits_for_it_and_a_new_one_is_found_without
     asked: dict[str, object] = {"model": MODEL_NAME, "prompt": PROMPT, "max_tokens": 4}
     where = {"bootstrap_host": "127.0.0.1", "bootstrap_port": healthy.bootstrap_port, "bootstrap_room": 4712}
     waiting = Background(lambda: decode.post("/v1/completions", {**asked, **where}))
-    assert until(lambda: _in_transfer(healthy) == 1 or None, CLOCK, 10, 0.1)
+    assert until(lambda: _in_transfer(healthy) == 1 or None, CLOCK, PATIENCE_S, 0.1)
     healthy.prefill.process.kill()
-    healthy.prefill.wait_end(10)
-    failed = waiting.result(20)
+    healthy.prefill.wait_end()
+    failed = waiting.result(PATIENCE_S)
     assert failed.status == 500
     assert f"Lost connection with prefill instance (bootstrap_addr: 127.0.0.1:{healthy.bootstrap_port})" in str(
         failed.body
@@ -220,6 +223,6 @@ def test_a_second_prefill_on_the_same_bootstrap_port_only_logs_that_and_becomes_
 
 def test_a_prefill_that_is_stopped_ends_with_0_and_frees_its_bootstrap_port(healthy: Pair) -> None:
     healthy.prefill.process.send_signal(signal.SIGTERM)
-    assert healthy.prefill.wait_end(30)[0] == 0
+    assert healthy.prefill.wait_end()[0] == 0
     assert healthy.bootstrap("/health") is None
     assert sockets.blocked("127.0.0.1", healthy.bootstrap_port) == ""

@@ -12,6 +12,7 @@ import pytest
 from dsv4ctl.child import Done
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
+from tests.real.byhand import children
 
 UNIT = "dsv4-server.service"
 START_S = 1200
@@ -32,20 +33,16 @@ def pids(machine: Machine) -> list[int]:
 
 def engine(machine: Machine) -> int:
     """The engine's main process, in the machine's own numbers."""
-    return int(children(machine, int(show(machine, "MainPID")))[0])
-
-
-def children(machine: Machine, pid: int) -> list[int]:
-    text = machine.run(("sh", "-c", f"cat /proc/{pid}/task/*/children"), timeout_s=120).stdout
-    return [int(word) for word in text.split()]
+    return children(machine, int(show(machine, "MainPID")))[0]
 
 
 def titled(machine: Machine, pid: int, title: str) -> int | None:
     """The child of `pid` whose comm begins with `title`, or None while there is none."""
-    for child in children(machine, pid):
-        if (machine.root / f"proc/{child}/comm").read_text().startswith(title):
-            return child
-    return None
+    # Children come and go while they are looked at.
+    script = f"for child in $(cat /proc/{pid}/task/*/children); do echo $child $(cat /proc/$child/comm); done"
+    lines = machine.run(("sh", "-c", f"{{ {script}; }} 2>/dev/null || true"), timeout_s=120).stdout.splitlines()
+    found = (int(child) for child, _, comm in (line.partition(" ") for line in lines) if comm.startswith(title))
+    return next(found, None)
 
 
 def until_active(machine: Machine) -> None:
