@@ -13,7 +13,7 @@ from dsv4ctl.rehearsal.standins import ENGINE, MODEL
 Driver = Callable[[str], object]
 
 # A stand-in that is there at once.
-QUICK: dict[str, object] = {"load_s": 0.2, "import_s": 0.0, "warmup_s": 0.0, "drain_poll_s": 0.1}
+QUICK: dict[str, object] = {"load_s": 0.2, "import_s": 0.0, "warmup_s": 0.05, "drain_poll_s": 0.1}
 
 LISTEN = (
     "import socket, time; s = socket.create_server(('127.0.0.1', {port})); print('up', flush=True); time.sleep(600)"
