@@ -17,7 +17,7 @@ test: .venv/.dev build/router/.ready ## run all tests but those against a real G
 	@.ci/tests
 
 soak: .venv/.dev build/router/.ready ## run 200 random schedules of stops, kills and restarts of a pair under traffic, half an hour
-	@DSV4CTL_SCHEDULES=200 .venv/bin/pytest tests/system/test_pair_schedules.py
+	@DSV4CTL_SCHEDULES=200 .venv/bin/pytest -n 2 -rP tests/system/test_pair_schedules.py
 
 interrupts: .venv/.dev ## cut every command off at every act by which it changes the world (goes on where it broke off; needs a C compiler)
 	@DSV4CTL_CUTS=build/interrupts .venv/bin/pytest -q -n 3 --dist worksteal tests/interrupts

@@ -75,3 +75,29 @@ def lost(requests: Iterable[Request], times: Sequence[tuple[Command, float]]) ->
     killed = min(kills, default=float("inf"))
     could = [r for r in requests if r.ended < killed]
     return [r for r in could if r.became == "cut" or (r.began < first and r.became != "whole")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """What was wrong with one schedule, by what was promised of it."""
+
+    ends: tuple[str, ...] = ()
+    transfers: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Everything."""
+        return self.ends + self.transfers + self.requests
+
+
+def totals(found: Sequence[Wrong], requests: Sequence[Request], took_s: float) -> str:
+    """What came of some schedules, in one line that can be quoted."""
+    became = {what: sum(request.became == what for request in requests) for what in ("whole", "refused", "cut")}
+    return (
+        f"{len(found)} schedules in {took_s / 60:.0f} min; {len(requests)} requests: {became['whole']} whole, "
+        f"{became['refused']} refused, {became['cut']} cut by a kill or at the limit; "
+        f"lost although they could finish: {sum(len(one.requests) for one in found)}; "
+        f"transfers open at a prefill's SIGTERM: {sum(len(one.transfers) for one in found)}; "
+        f"wrong end states: {sum(len(one.ends) for one in found)}"
+    )
