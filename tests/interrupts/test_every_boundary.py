@@ -1,6 +1,6 @@
 """Every act of the commands that change a host, enumerated: cut off there the next command reaches its promise.
 
-Some 800 commands and as many ways back: `make interrupts` runs it, three machines side by side.
+Some 1,100 commands and as many ways back: `make interrupts` runs it, three machines side by side.
 """
 
 import pytest
