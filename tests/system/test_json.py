@@ -10,6 +10,9 @@ from tests.conftest import Behave
 from tests.system.deploying import PORT, QUICK, listen, locked_by, until, wait_for_words
 from tests.system.strays import command, engines, listening, server_line
 
+# A busy host may only make this slow.
+PATIENCE_S = 240
+
 # Command -> what it is told beside --json, its exit status, what it surely says; in an order in which all goes well.
 WELL: dict[tuple[str, ...], tuple[tuple[str, ...], int, str]] = {
     ("adopt",): ((), 0, "engines"),
@@ -46,10 +49,10 @@ def test_every_command_that_has_json_says_one_object_and_no_problem_where_all_is
     assert set(WELL) == set(HAVING_JSON)
     behaviour(PORT, **QUICK)
     machine.popen(("bash", "-c", server_line(PORT, on=(0, 1, 2, 3))))
-    until(lambda: listening(machine, PORT), lambda: "it does not listen")
+    until(lambda: listening(machine, PORT), lambda: "it does not listen", limit_s=PATIENCE_S)
 
     for words, (more, status, key) in WELL.items():
-        done = command(machine, *words, *more, "--json")
+        done = command(machine, *words, *more, "--json", timeout_s=PATIENCE_S)
         assert done.status == status, (words, done)
         found = only_object(done.stdout)
         assert (key in found, "problem" in found) == (True, False), (words, found)
@@ -61,7 +64,7 @@ def test_a_deploy_that_is_refused_says_its_plan_and_who_holds_the_port(machine: 
     listen(machine, "127.0.0.1", PORT)
 
     for words in (("deploy",), ("plan",), ("deploy", "--dry-run")):
-        done = command(machine, *words, "--port", str(PORT), "--json")
+        done = command(machine, *words, "--port", str(PORT), "--json", timeout_s=PATIENCE_S)
 
         found = only_object(done.stdout)
         problem = found["problem"]
@@ -78,13 +81,13 @@ def test_a_deploy_that_is_interrupted_says_how_far_it_came_and_status_meanwhile_
 ) -> None:
     behaviour(PORT, **(QUICK | {"load_s": 600}))
     deploying = machine.popen(("dsv4ctl", "deploy", "--port", str(PORT), "--reason", "a new port", "--json"))
-    wait_for_words(machine, "starting the engine")
+    wait_for_words(machine, "starting the engine", limit_s=PATIENCE_S)
 
     meanwhile = command(machine, "status")
     values = only_object(command(machine, "status", "--json").stdout)
     refused = only_object(command(machine, "teardown", "--json").stdout)["problem"]
     machine.run(("kill", "-TERM", str(pid := locked_by(machine))), timeout_s=10)
-    out, err = deploying.communicate(timeout=60)
+    out, err = deploying.communicate(timeout=PATIENCE_S)
 
     assert meanwhile.status == Status.BUSY
     assert "note: a deploy is at work: root on " in meanwhile.stdout
@@ -98,15 +101,15 @@ def test_a_deploy_that_is_interrupted_says_how_far_it_came_and_status_meanwhile_
     after = command(machine, "status")
     assert (after.status, "at work" in after.stdout) == (Status.NOT_READY, False)
     behaviour(PORT, **QUICK)
-    assert command(machine, "teardown", "--verify").status == Status.OK
+    assert command(machine, "teardown", "--verify", timeout_s=PATIENCE_S).status == Status.OK
 
 
 def test_a_deploy_that_fails_says_the_unit_and_what_it_came_from(machine: Machine, behaviour: Behave) -> None:
     behaviour(PORT, **QUICK)
-    command(machine, "deploy", "--port", str(PORT))
+    command(machine, "deploy", "--port", str(PORT), timeout_s=PATIENCE_S)
     behaviour(PORT + 1, exit=2)
 
-    done = command(machine, "deploy", "--port", str(PORT + 1), "--json")
+    done = command(machine, "deploy", "--port", str(PORT + 1), "--json", timeout_s=PATIENCE_S)
 
     problem = only_object(done.stdout)["problem"]
     assert (done.status, problem["kind"]) == (Status.REVERTED, "reverted")
