@@ -22,10 +22,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What an instance answers: its health in words, whether it serves, and what it carries or sends to."""
+    """What an instance answers: its health in words, whether it serves, and what it carries or sends to.
+
+    `whole`: a router sends to all that it should send to; one that serves may lack a server.
+    """
 
     health: str
     serves: bool = False
+    whole: bool = True
     load: Load = Load()
     workers_healthy: int | None = None
 
@@ -49,16 +53,16 @@ def _engine(instance: Instance) -> Asked:
 
 
 def _router(router: Instance) -> Asked:
-    """A router serves as it should with every worker that it should have."""
+    """A router serves with as few workers as it says itself, and is whole with every one that it should have."""
     ready = probe.get(f"{probe.base_url(router.host, router.port)}{Question.READINESS}", timeout_s=TIMEOUT_S)
     seen = proof.workers_of(router, timeout_s=TIMEOUT_S)
     if seen is None:
         return Asked(health=said(ready), serves=ready.status == 200)
     healthy = len(router.peers) - len(workers.missing(router.peers, seen))
     count = f"{healthy}/{len(router.peers)} workers"
-    is_ready = ready.status == 200
+    is_ready, is_whole = ready.status == 200, healthy == len(router.peers)
     words = count if is_ready else f"{said(ready)}, {count}"
-    return Asked(health=words, serves=is_ready and healthy == len(router.peers), workers_healthy=healthy)
+    return Asked(health=words, serves=is_ready, whole=is_whole, workers_healthy=healthy)
 
 
 def said(ready: probe.Answer) -> str:

@@ -197,9 +197,14 @@ def worst(checks: Iterable[Check]) -> Problem | None:
     return kind(said, hint=hint, details={"left": left})
 
 
-def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...]) -> Clearing:
-    """Who holds these ports and GPUs, or without any those of what is installed; and what a teardown would do."""
-    aim = Aim(ports=ports, gpus=numbers)
+def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...], roles: tuple[str, ...] = ()) -> Clearing:
+    """Who holds these ports and GPUs, and those of these roles, or without any those of what is installed; and what a
+    teardown would do. Raises what `installed.chosen` raises."""
+    named = installed.chosen(host, roles) if roles else ()
+    aim = Aim(
+        ports=(*ports, *(port for one in named for _, port in one.ports)),
+        gpus=(*numbers, *(gpu for one in named for gpu in one.gpus)),
+    )
     if aim.is_narrow:
         return only(prepare(host, aim), aim)
     seen = gpus.read()
@@ -249,13 +254,10 @@ def _again(made: Clearing) -> tuple[Wanted, GpuView | None]:
     return replace(made.wanted, evict=()), made.found.gpus if made.found.gpus.problem else None
 
 
-def _chosen(host: Host, installed: tuple[Instance, ...], aim: Aim) -> tuple[Instance, ...]:
+def _chosen(host: Host, here: tuple[Instance, ...], aim: Aim) -> tuple[Instance, ...]:
     """The instances that are asked for: by mode and role, and by any of their ports and GPUs."""
     _require_mode(host, aim.mode)
-    known = {word for instance in installed for word in (str(instance.role), instance.name)}
-    if missing := [role for role in aim.roles if role not in known]:
-        raise WrongOption(f"cannot tear down {', '.join(missing)}: no such role is installed", hint="dsv4ctl status")
-    chosen = tuple(i for i in installed if not aim.roles or i.role in aim.roles or i.name in aim.roles)
+    chosen = installed.of_roles(here, aim.roles)
     if not aim.ports and not aim.gpus:
         return chosen
     return tuple(

@@ -44,14 +44,19 @@ def chosen(host: Host, roles: Iterable[str]) -> tuple[Instance, ...]:
     Raises Problem where nothing is installed, WrongOption where a role is not; NotReady where there is something of
     which nothing is written down.
     """
-    here, wanted = instances(host), tuple(role.removeprefix("dsv4-").removesuffix(".service") for role in roles)
+    here = instances(host)
     if not here:
         raise _nothing(host)
+    return of_roles(here, roles)
+
+
+def of_roles(here: tuple[Instance, ...], roles: Iterable[str]) -> tuple[Instance, ...]:
+    """Those of some roles, names or units, or all where none is named. Raises WrongOption that says which there are."""
+    wanted = tuple(role.removeprefix("dsv4-").removesuffix(".service") for role in roles)
     known = tuple(dict.fromkeys(word for one in here for word in (str(one.role), one.name)))
     if missing := [role for role in wanted if role not in known]:
-        raise WrongOption(
-            f"cannot find {', '.join(missing)}: installed are {', '.join(known)}", hint="dsv4ctl status   shows them"
-        )
+        there = f"installed are {', '.join(known)}" if known else "nothing is installed"
+        raise WrongOption(f"cannot find {', '.join(missing)}: {there}", hint="dsv4ctl status   shows them")
     return tuple(one for one in here if not wanted or one.role in wanted or one.name in wanted)
 
 

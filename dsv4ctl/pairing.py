@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from dsv4ctl import health, pair, probe
 from dsv4ctl.clock import Clock, until
-from dsv4ctl.engine.counters import parse_counts, parse_queues
+from dsv4ctl.engine.counters import Counts, parse_counts, parse_queues
 from dsv4ctl.health import Question
 from dsv4ctl.model import Instance, Peer, Role
 from dsv4ctl.pair import Generation, Half, PairVerdict, Probed
@@ -77,8 +77,8 @@ def _counted_by_both(found: Pair, asked: Probed, key: str, clock: Clock) -> Prob
 
 def generate(front: Instance, nonce: str, key: str, limit_s: float) -> Generation:
     """One generation through a router, or of a whole server; one that does not come within the limit is given up."""
-    with asking(front, nonce, key, limit_s) as generation:
-        return generation
+    with asking(front, nonce, key, limit_s) as found:
+        return found
 
 
 @contextmanager
@@ -87,15 +87,21 @@ def asking(front: Instance, nonce: str, key: str, limit_s: float) -> Iterator[Ge
 
     After the block nothing of it is under way: the next probe would take it for its own.
     """
-    url, body = f"{probe.base_url(front.host, front.port)}/v1/completions", pair.payload(front.served_model_name, nonce)
-    pending = probe.Pending(url, body, key, timeout_s=limit_s + LINGER_S)
+    pending = begun(front, nonce, key, limit_s)
     try:
-        yield _generation(pending.answer(limit_s), limit_s)
+        yield generation(pending.answer(limit_s), limit_s)
     finally:
         pending.give_up()
 
 
-def _generation(answer: probe.Answer | None, limit_s: float) -> Generation:
+def begun(front: Instance, nonce: str, key: str, limit_s: float) -> probe.Pending:
+    """A generation under way; it must be given up once it is not waited for any more."""
+    url, body = f"{probe.base_url(front.host, front.port)}/v1/completions", pair.payload(front.served_model_name, nonce)
+    return probe.Pending(url, body, key, timeout_s=limit_s + LINGER_S)
+
+
+def generation(answer: probe.Answer | None, limit_s: float) -> Generation:
+    """What an answer is as a generation; None: none came within the limit."""
     if answer is None:
         return Generation(status=None, seconds=limit_s)
     match answer.json():
@@ -105,11 +111,16 @@ def _generation(answer: probe.Answer | None, limit_s: float) -> Generation:
     return Generation(status=answer.status, error=answer.error, said=said, seconds=answer.seconds)
 
 
+def counts(engine: Instance | Peer, key: str) -> Counts | None:
+    """What an engine has counted by now; None where it does not say."""
+    metrics = probe.get(f"{probe.base_url(engine.host, engine.port)}/metrics", key, timeout_s=ASK_TIMEOUT_S)
+    return parse_counts(metrics.body.decode(errors="replace"))
+
+
 def _counted(half: Peer, key: str) -> Half:
-    url = probe.base_url(half.host, half.port)
-    metrics = probe.get(f"{url}/metrics", key, timeout_s=ASK_TIMEOUT_S)
+    url, after = probe.base_url(half.host, half.port), counts(half, key)
     loads = probe.get(f"{url}/v1/loads?include=all", key, timeout_s=ASK_TIMEOUT_S)
-    return Half(after=parse_counts(metrics.body.decode(errors="replace")), queues=parse_queues(loads.body))
+    return Half(after=after, queues=parse_queues(loads.body))
 
 
 def _prefill_trouble(prefill: Peer) -> str:

@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
 
-from dsv4ctl import installed, pair, pairing, proof, standing, systemd
+from dsv4ctl import installed, pair, pairing, proof, servers, several, standing, systemd
 from dsv4ctl.findings import Probing
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Role
-from dsv4ctl.pair import PairVerdict
+from dsv4ctl.pair import PairVerdict, Probed
 from dsv4ctl.problems import NotReady
 from dsv4ctl.store import Claim, lock
 
@@ -45,6 +45,7 @@ def run(host: Host, instances: tuple[Instance, ...], says: Says, *, limit_s: flo
         found = signs(host, instances)
         if found.verdict == PairVerdict.OK:
             found = replace(_generated(host, instances, limit_s), proofs=found.proofs)
+        found = _still(instances, found, limit_s)
         return replace(found, seconds=host.clock.now() - began)
 
 
@@ -93,26 +94,46 @@ def _front(instances: tuple[Instance, ...]) -> Instance:
 
 def _generated(host: Host, instances: tuple[Instance, ...], limit_s: float) -> Probing:
     """One new generation through everything, and what came of it."""
-    nonce = secrets.token_hex(6)
-    if (found := pairing.of(instances)) is None:
-        return _through(instances, nonce, limit_s)
-    probed = pairing.look(found, nonce, proof.api_key(found.router), host.clock, limit_s=limit_s)
+    front, found = _front(instances), pairing.of(instances)
+    key = proof.api_key(front)
+    if found is not None:
+        return _through_pair(pairing.look(found, secrets.token_hex(6), key, host.clock, limit_s=limit_s))
+    if front.role is not Role.ROUTER:
+        return _alone(front, key, limit_s)
+    probed = several.look(front, _behind(instances), key, host.clock, limit_s=limit_s)
+    return servers.judge(front, probed.servers, probed.through)
+
+
+def _behind(instances: tuple[Instance, ...]) -> tuple[Instance, ...]:
+    return tuple(one for one in instances if one.role is Role.SERVER)
+
+
+def _through_pair(probed: Probed) -> Probing:
     judged = pair.judge(probed)
     answer_s = probed.first.seconds if probed.first is not None and probed.first.came else None
     return Probing(verdict=judged.verdict, words=judged.words, advice=pair.ADVICE[judged.verdict], answer_s=answer_s)
 
 
-def _through(instances: tuple[Instance, ...], nonce: str, limit_s: float) -> Probing:
-    """A generation of whole servers: through the router in front of them, or of the only one itself."""
-    front = _front(instances)
-    key = proof.api_key(front)
-    asked = pairing.generate(front, nonce, key, limit_s)
-    again = pairing.generate(front, nonce, key, limit_s) if pair.wants_second(asked, nonce) else None
+def _alone(server: Instance, key: str, limit_s: float) -> Probing:
+    """A generation of the only server itself."""
+    nonce = secrets.token_hex(6)
+    asked = pairing.generate(server, nonce, key, limit_s)
+    again = pairing.generate(server, nonce, key, limit_s) if pair.wants_second(asked, nonce) else None
     judged = pair.judge_servers(asked, again, nonce)
     is_ok = judged.verdict is PairVerdict.OK
     return Probing(
-        verdict=front.name if judged.verdict is PairVerdict.ROUTER else judged.verdict,
+        verdict=server.name if judged.verdict is PairVerdict.ROUTER else judged.verdict,
         words=judged.words,
-        advice="" if is_ok else f"dsv4ctl logs {front.name}",
+        advice="" if is_ok else f"dsv4ctl logs {server.name}",
         answer_s=asked.seconds if asked.came else None,
     )
+
+
+def _still(instances: tuple[Instance, ...], found: Probing, limit_s: float) -> Probing:
+    """With a server down, what clients of the router get meanwhile."""
+    front, names = _front(instances), {one.name for one in _behind(instances)}
+    if front.role is not Role.ROUTER or found.verdict not in names:
+        return found
+    asked = pairing.generate(front, secrets.token_hex(6), proof.api_key(front), limit_s)
+    answers = "answers all the same" if asked.came and asked.text.strip() else "does not answer either"
+    return replace(found, words=f"{found.words}; port {front.port} {answers}")

@@ -176,7 +176,7 @@ def _row(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Row:
         port=instance.port,
         health=asked.health,
         serves=asked.serves,
-        well=(asked.serves and not unwatched) or stands.state == ActiveState.INACTIVE,
+        well=(asked.serves and asked.whole and not unwatched) or stands.state == ActiveState.INACTIVE,
         model=instance.served_model_name,
         context_length=_context(instance, state),
         kv_tokens=asked.load.kv_tokens,

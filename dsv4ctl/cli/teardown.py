@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import reason_option, root_option, wait_option
+from dsv4ctl.cli.options import reason_option, roles_option, root_option, wait_option
 from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.cli.seconds import Seconds
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @root_option
 @click.option("--verify", is_flag=True, help="Prove that units, processes, ports and GPU memory are gone.")
 @click.option("--mode", metavar="NAME", default="", help="Only if this mode is deployed.")
-@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only this role; may be given again.")
+@roles_option("Only this role; may be given again.")
 @click.option(
     "--port", "ports", multiple=True, type=click.IntRange(1, 65535), metavar="PORT",
     help="Only what uses this port; may be given again.",

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import click
 
-from dsv4ctl.cli.options import root_option
+from dsv4ctl.cli.options import roles_option, root_option
 from dsv4ctl.cli.reply import Reply, json_option
 
 
 @click.command("who", short_help="Show who holds a port or a GPU, and what teardown would do.")
 @root_option
 @click.argument("what", nargs=-1, metavar="[PORT|gpu:N]...")
+@roles_option("The ports and GPUs of this role; may be given again.")
 @json_option("Print what was found as JSON.")
-def command(root: Path, what: tuple[str, ...], reply: Reply) -> int:
+def command(root: Path, what: tuple[str, ...], roles: tuple[str, ...], reply: Reply) -> int:
     """Show who holds ports and GPUs: who it is, since when, how much, and what a teardown would do about it.
 
     Without arguments: all GPUs, and the ports of what is installed.
@@ -22,7 +23,7 @@ def command(root: Path, what: tuple[str, ...], reply: Reply) -> int:
 
     ports = tuple(_number(word) for word in what if not word.startswith("gpu:"))
     gpus = tuple(_number(word.removeprefix("gpu:")) for word in what if word.startswith("gpu:"))
-    found = clearing.who(Host.real(root), ports=ports, numbers=gpus)
+    found = clearing.who(Host.real(root), ports=ports, numbers=gpus, roles=roles)
     reply.add(screen_who.as_json(found))
     if not reply.wanted:
         click.echo(screen_who.text(found))

@@ -28,7 +28,7 @@ def test_of_a_pair_only_the_role_and_only_the_gpus_go_that_are_asked_for(machine
     values = json.loads(command(machine, "teardown", "--gpus", "4-7", "--dry-run", "--json").stdout)
     assert (wrong.status, unknown.status, shown.status) == (Status.USAGE, Status.USAGE, Status.OK)
     assert "cannot tear down mode single-tp4: mode pd is deployed" in wrong.stderr
-    assert "cannot tear down server: no such role is installed" in unknown.stderr
+    assert "cannot find server: installed are prefill, decode, router" in unknown.stderr
     assert f"stop {DECODE}" in shown.stdout
     assert PREFILL not in shown.stdout
     assert any(f"stop {DECODE}" in step for step in values["steps"])
