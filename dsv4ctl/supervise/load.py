@@ -12,12 +12,13 @@ from dsv4ctl.health import Verdict
 from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.starts import PastStart
-from dsv4ctl.supervise import look, peers, progress, words
+from dsv4ctl.supervise import look, mending, peers, progress, words
 from dsv4ctl.supervise.engine import End
 from dsv4ctl.supervise.errands import Brought
 from dsv4ctl.supervise.hearing import Said
 from dsv4ctl.supervise.inbox import Happening, Quiet, Told
 from dsv4ctl.supervise.look import Looked, Who
+from dsv4ctl.supervise.mending import Mending, Parted
 from dsv4ctl.supervise.outcome import SERVING_GRACE_S, Failed, Over, Ready
 from dsv4ctl.supervise.peers import Seen, Stand
 from dsv4ctl.supervise.proving import Asking, Proving, pace_s
@@ -43,6 +44,7 @@ class Loading:
         self._capacity: Capacity | None = None
         self._looked = Looked(Who.NOBODY)
         self._missing: tuple[Seen, ...] = ()
+        self._parted: Parted | None = None
         self._look_at = self._ask_at = self._ours_since = now
         self._extended_for = float("-inf")
 
@@ -62,7 +64,10 @@ class Loading:
     def _look_at_workers(self) -> None:
         """A router has nothing to make progress with while a worker that it was started for is away again."""
         if self._run.instance.role is Role.ROUTER:
-            self._missing = peers.awaited(self._run.peers.look(), {}, 1.0)
+            seen, together = self._run.peers.look(), self._run.instance.together
+            self._missing, halves = peers.awaited(seen, {}, 1.0), mending.of(seen)
+            known = Mending(met=self._run.voice.state.met)
+            self._parted = mending.parted(known, halves) if halves and together else None
             if any(one.stand is Stand.COMING for one in self._missing):
                 self.progress = progress.held_up(self.progress, self._run.clock.now())
 
@@ -89,6 +94,10 @@ class Loading:
         Within a pause neither limit runs, and after it they run anew.
         """
         now, limits, lull = self._run.clock.now(), self._run.instance.limits, self._run.lull
+        if self._parted and not lull.words():
+            # Already now it would bring them together. It is tried again, and has the other half restarted first.
+            line = f"{self._parted.words} before the router was proved: {self._run.instance.together}"
+            return Failed(exit=SuperviseExit.PEER, words=line, advice=self._run.logs, grace_s=SERVING_GRACE_S)
         if (since := self._proving.since) is not None:
             late = now - lull.began_or(since) >= limits.proof_s
             return (

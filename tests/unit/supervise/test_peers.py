@@ -242,6 +242,24 @@ def test_b82_a_half_that_stayed_while_its_router_was_down_is_asked_to_start_agai
     assert router.journal.count("is asked to start again") == 1
 
 
+def test_b82_a_router_whose_half_is_another_one_before_it_is_proved_does_not_bring_the_two_together(
+    router: Bench,
+) -> None:
+    """B82: no traffic is called healthy before."""
+    router.instance = replace(router.instance, together="nixl remembers")
+    prefill, decode = said("prefill", Phase.READY), said("decode", Phase.READY)
+    with another(decode) as new_decode:
+        for half in (prefill, decode):
+            write(router.folder, half)
+        router.start(readiness=503)
+        router.wait_status("waiting until it has taken its workers in")
+        write(router.folder, new_decode)
+        assert router.end() == SuperviseExit.PEER
+    assert router.state.words == "dsv4-decode was started again before the router was proved: nixl remembers"
+    # Whoever comes after it knows whom it was started for.
+    assert [one.start_ticks for one in router.state.met] == [prefill.start_ticks, decode.start_ticks]
+
+
 @pytest.mark.parametrize("together", ["", "nixl remembers"])
 def test_a_router_that_comes_back_to_the_pair_that_it_was_proved_with_asks_nobody(router: Bench, together: str) -> None:
     router.instance = replace(router.instance, together=together)
