@@ -152,7 +152,7 @@ def _process(name: str, boot: str, boot_s: float) -> Process | None:
     folder = f"/proc/{name}"
     try:
         stat = parse_stat(_text(f"{folder}/stat"))
-        if dying := stat.state in "ZX" and not stat.ended:
+        if stat.state in "ZX" and not stat.ended:
             folder = str(threads.folder(stat.pid))
             stat = replace(stat, state=parse_stat(_text(f"{folder}/stat")).state)
         cgroup = procs.parse_cgroup(_text(f"{folder}/cgroup"))
@@ -175,7 +175,7 @@ def _process(name: str, boot: str, boot_s: float) -> Process | None:
         kernel=stat.kernel,
         pid_namespace=_inode(f"{folder}/ns/pid"),
         net_namespace=_inode(f"{folder}/ns/net"),
-        dying=dying,
+        dying=stat.exiting and not stat.ended,
     )
 
 

@@ -59,14 +59,19 @@ def end(steps: Sequence[EndTree], clock: Clock, tell: Tell) -> None:
     Raises LeftOver naming who cannot be ended, why, and what it holds.
     """
     with ExitStack() as closing:
-        courses = []
+        courses: list[Course] = []
         for step in steps:
+            if step.tree.leaving:
+                courses.append(_leaving(clock, step))
+                continue
             closing.callback((net := Net(step.tree)).close)
             courses.append(_service(net, clock, step) if _is_service(step) else _processes(net, clock, step))
         left = _side_by_side(courses, clock, tell)
     if left:
+        held = {identity: step.tree.holds for step in steps for identity in step.tree.members}
+        named = "; ".join(survivor(identity, held.get(identity, ())) for identity in left)
         raise LeftOver(
-            f"cannot end {len(left)} process{'es' if len(left) > 1 else ''}: " + "; ".join(map(survivor, left)),
+            f"cannot end {len(left)} process{'es' if len(left) > 1 else ''}: {named}",
             hint=STUCK if any(threads.doing(i.pid)[0] == "D" for i in left) else DEAF,
             details={"survivors": tuple(map(survivor_values, left))},
         )
@@ -80,12 +85,18 @@ def state(process: Identity) -> str:
     return f"pid {process.pid} ({found.comm}, {threads.words(process.pid)})"
 
 
-def survivor(process: Identity) -> str:
-    """One that outlived SIGKILL: who it is, its state, what the kernel has it wait for, and what it still holds."""
+def survivor(process: Identity, held: tuple[str, ...] = ()) -> str:
+    """One that outlived SIGKILL: who it is, its state, what the kernel has it wait for, and what it still holds.
+
+    `held`: what its tree had before, in words, for GPUs that can no longer be seen.
+    """
     found = procs.read(process.pid)
     if found is None or found.identity != process:
         return f"pid {process.pid} is on its way out"
-    return ", ".join((f"{words.who(found)} is in {threads.words(process.pid)}", *holdings(process)))
+    seen = holdings(process)
+    if threads.is_exiting(process.pid) and not any("nvidia" in word for word in seen):
+        seen += tuple(f"its tree {word} when it was found" for word in held if "GPU" in word)
+    return ", ".join((f"{words.who(found)} is in {threads.words(process.pid)}", *seen))
 
 
 def survivor_values(process: Identity) -> dict[str, object]:
@@ -106,6 +117,10 @@ def holdings(process: Identity) -> tuple[str, ...]:
 
 def _kept(process: Identity) -> tuple[list[int], list[str]]:
     holders = sockets.holders_on((), (process.pid,))
+    if not holders and threads.is_exiting(process.pid):
+        # Its files are closed one by one, and none of them is on its list any more.
+        every = sockets.holders_on(listener.port for listener in sockets.listeners())
+        holders = tuple(holder for holder in every if process in (p.identity for p in holder.processes))
     return sorted({holder.listener.port for holder in holders}), sorted(census.device_nodes(process.pid))
 
 
@@ -176,6 +191,17 @@ def _service(net: Net, clock: Clock, step: EndTree) -> Course:
         if down:
             net.kill(left)
         yield Ending(left, now >= kill_at)
+
+
+def _leaving(clock: Clock, step: EndTree) -> Course:
+    """One that is on its way out is only waited for."""
+    yield Ending()
+    give_up_at = clock.now() + step.kill_s
+    while left := tuple(i for i in step.tree.members if procs.alive(i)):
+        if clock.now() >= give_up_at:
+            return left
+        yield Ending(left, killed=True)
+    return ()
 
 
 def _is_service(step: EndTree) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dsv4ctl import shared
 from dsv4ctl.blame import Blame, GpuHold, Segment, Suspect, Tree, Verdict, gpus, words
-from dsv4ctl.model import Gpu, GpuView, Identity, Instance, PortView, Process
+from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Keeper, PortView, Process
 from dsv4ctl.problems import ForeignHolder, GpuProblem, Problem
 from dsv4ctl.quantity import bytes_text
 from dsv4ctl.shared import Space
@@ -139,9 +139,16 @@ def signs_on(port: int, found: Found) -> str:
     return f" ({'; '.join(said)})" if said else ""
 
 
-def advice_on(port: int, found: Found) -> str:
-    """What to type about the first holder of a port that is not ended."""
-    return next((words.advice(suspect) for suspect in _standing_on(port, found)), "")
+def advice_on(port: PortView, found: Found) -> str:
+    """What to type about the first holder of a port that is not ended, or to find who it is."""
+    known = next((words.advice(suspect) for suspect in _standing_on(port.port, found)), "")
+    return known or advice_about(port)
+
+
+def advice_about(port: PortView) -> str:
+    """What to type about a port that cannot be had, where nobody has been judged for it; '' where nobody has it."""
+    finds = f"ss -tanpe 'sport = :{port.port}'   as root finds out who it is"
+    return {Keeper.KNOWN: "end it", Keeper.UNKNOWN: finds}.get(port.kept_by, "")
 
 
 def holders_on(port: PortView, found: Found) -> tuple[dict[str, object], ...]:
@@ -191,7 +198,7 @@ def blocking(port: PortView, ours: Iterable[str], ended: frozenset[Identity]) ->
     """
     units = frozenset(ours)
     left = [h for h in port.holders if h.unit not in units and not _goes(h.processes, ended)]
-    return bool(port.blocked) and not port.passes and (bool(left) or not port.holders)
+    return bool(port.blocked) and port.kept_by is not Keeper.KERNEL and (bool(left) or not port.holders)
 
 
 def _goes(processes: Iterable[Process], ended: frozenset[Identity]) -> bool:

@@ -10,13 +10,15 @@ from dsv4ctl.findings import Check
 from dsv4ctl.free import AwaitGpus, Found
 from dsv4ctl.host import Host
 from dsv4ctl.inquiry import Wanted
-from dsv4ctl.model import GpuView, Instance, PortView, Unit
+from dsv4ctl.model import GpuView, Instance, Keeper, PortView, Unit
 from dsv4ctl.model.release import ANYWHERE
 from dsv4ctl.problems import Status
 from dsv4ctl.telling import Tell, Waits
 from dsv4ctl.trees import UnitTree
 
 PORT_EVERY_S = 0.2
+# Who holds a port and cannot be told may have ended between two looks.
+UNKNOWN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,16 +122,20 @@ def _holder(suspect: Suspect, again: str) -> Check:
 def _ports(host: Host, look: Look, tell: Tell) -> Iterable[Check]:
     # As a deploy looks at them; a port that nobody told the address of is looked at on all.
     addresses = {port: address for i in look.instances for address, port in i.binds}
-    end = host.clock.now() + look.limit_s
+    began = host.clock.now()
     for port in sorted(look.wanted.ports):
         address = addresses.get(port, ANYWHERE)
         seen = sockets.view(address, port)
-        # Nobody holds it: TIME_WAIT, or a connection that is being closed. The kernel lets go by itself.
-        while seen.blocked and not seen.holders and host.clock.now() < end:
+        while seen.blocked and host.clock.now() < began + _patience_s(seen, look.limit_s):
             tell(Waits(f"waiting for port {port}: {seen.blocked}"))
             host.clock.sleep(PORT_EVERY_S)
             seen = sockets.view(address, port)
         yield _port(seen)
+
+
+def _patience_s(port: PortView, limit_s: float) -> float:
+    """How long a port is waited for: what nobody holds passes by itself, who holds one does not go for that."""
+    return {Keeper.KERNEL: limit_s, Keeper.UNKNOWN: min(UNKNOWN_S, limit_s)}.get(port.kept_by, 0.0)
 
 
 def _port(port: PortView) -> Check:

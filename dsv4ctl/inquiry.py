@@ -5,7 +5,7 @@ import pwd
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dsv4ctl import blame, census, gpus, procs, shm, sockets
+from dsv4ctl import blame, census, gpus, procs, shm, sockets, threads
 from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect, Verdict, words
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame.gpus import Proofs
@@ -103,7 +103,9 @@ def gpu_holds(view: GpuView, processes: Mapping[int, Process], uuids: frozenset[
     """Who is on every GPU by the driver's list, and by open device nodes where it names nobody for one of `uuids`."""
     listed = {process.pid for gpu in view.gpus for process in gpu.processes}
     own = census.first_pid_namespace()
-    proofs = Proofs(processes=processes, nodes=census.device_users(listed & processes.keys()), own_pids=own)
+    there = listed & processes.keys()
+    leaving = frozenset(pid for pid in there if threads.is_exiting(pid))
+    proofs = Proofs(processes=processes, nodes=census.device_users(there), leaving=leaving, own_pids=own)
     found = tuple(hold for gpu in view.gpus for hold in memory.holds(gpu, proofs))
     silent = [gpu for gpu in view.gpus if gpu.uuid in uuids and memory.unattributed(gpu)]
     return (*found, *_by_device(silent, processes, own_pids=own)) if silent else found
@@ -153,6 +155,7 @@ def _scene(wanted: Wanted, processes: Mapping[int, Process], holds: tuple[GpuHol
         environments=environments,
         marked=marked,
         units=wanted.units,
+        leaving=frozenset(pid for pid in holding - engines if threads.is_exiting(pid)),
     )
 
 

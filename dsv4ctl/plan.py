@@ -283,9 +283,9 @@ def _is_unit(path: str) -> bool:
 
 def _taken(instance: Instance, job: str, port: PortView, found: Found) -> PortTaken:
     option = "--port" if job == "http" else "--internal-port"
-    advice = free.advice_on(port.port, found) or "end it"
+    advice = free.advice_on(port, found)
     return PortTaken(
         f"cannot give port {port.port} ({job}) to {instance.unit}: {port.blocked}{free.signs_on(port.port, found)}",
-        hint=f"{advice}, or choose another port: dsv4ctl deploy {option} …",
+        hint=f"{advice}{', or ' if advice else ''}choose another port: dsv4ctl deploy {option} …",
         details={"port": port.port, "unit": instance.unit, "holders": free.holders_on(port, found)},
     )

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 # A thread of the kernel's own (include/linux/sched.h).
 PF_KTHREAD = 0x00200000
+# On its way out, and no signal changes that: memory, then files, then namespaces are given up, each in its time.
+PF_EXITING = 0x00000004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,7 @@ class Stat:
     threads: int
     start_ticks: int
     kernel: bool = False
+    exiting: bool = False
 
     @property
     def ended(self) -> bool:
@@ -34,6 +37,7 @@ def parse_stat(text: str) -> Stat:
     head, tail = text.rsplit(")", 1)
     pid, comm = head.split("(", 1)
     state, *numbers = tail.split()
+    flags = int(numbers[5])
     parent, group, session = map(int, numbers[:3])
     return Stat(
         pid=int(pid),
@@ -44,5 +48,6 @@ def parse_stat(text: str) -> Stat:
         session=session,
         threads=int(numbers[16]),
         start_ticks=int(numbers[18]),
-        kernel=bool(int(numbers[5]) & PF_KTHREAD),
+        kernel=bool(flags & PF_KTHREAD),
+        exiting=bool(flags & PF_EXITING),
     )

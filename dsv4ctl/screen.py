@@ -231,7 +231,8 @@ def _what(step: Step) -> str:
         case ReleaseBrake():
             return "release the restart brake"
         case EndTree():
-            return f"end {words.who(step.tree.root)}{_and_more(step)}"
+            verb = "wait for the end of" if step.tree.leaving else "end"
+            return f"{verb} {words.who(step.tree.root)}{_and_more(step)}"
         case AwaitPorts():
             return f"wait for port {', '.join(str(port) for _, port in step.binds)}"
         case AwaitGpus():

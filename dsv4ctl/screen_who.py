@@ -3,7 +3,7 @@
 from dsv4ctl import secret
 from dsv4ctl.blame import Suspect, Verdict, gpus, words
 from dsv4ctl.clearing import Clearing
-from dsv4ctl.model import Gpu, Process
+from dsv4ctl.model import Gpu, PortView, Process
 
 # A command line that is longer is cut for people; --json has it whole.
 WIDEST = 160
@@ -15,7 +15,7 @@ def text(found: Clearing) -> str:
     lines = [words.gpu(gpu, found.found.holds) for gpu in _gpus(found) if gpus.busy(gpu)]
     lines += [f"GPU {gpu.index}: idle" for gpu in _gpus(found) if not gpus.busy(gpu)]
     taken = {port for suspect in found.found.blame.suspects for port in suspect.ports}
-    lines += [f"port {port}: nobody listens" for port in sorted(found.wanted.ports - taken)]
+    lines += [_port(found.view.ports.get(port, PortView(port=port))) for port in sorted(found.wanted.ports - taken)]
     if found.found.gpus.problem:
         lines.append(f"GPUs: {found.found.gpus.problem}")
     return "\n".join((*blocks, *lines)) or "nothing is installed, and this host has no GPU; dsv4ctl who PORT"
@@ -32,12 +32,20 @@ def as_json(found: Clearing) -> dict[str, object]:
             for gpu in _gpus(found)
         ],
         "ports": sorted(found.wanted.ports),
+        "kept": {str(port): {"by": seen.kept_by, "why": seen.blocked} for port, seen in found.view.ports.items()},
     }
+
+
+def _port(port: PortView) -> str:
+    """A port of which no listener was found."""
+    return f"port {port.port}: {port.blocked or 'nobody listens'}"
 
 
 def would(found: Clearing, suspect: Suspect) -> str:
     """What a teardown would do about a holder."""
     tree = next((t for t in found.found.blame.trees if suspect.process and suspect.process.identity in t.members), None)
+    if tree is not None and tree.leaving:
+        return "be waited for: it is ending, and nothing more can be done about it"
     if tree is not None:
         return f"be ended with its tree of {len(tree.members)}"
     if suspect.verdict is Verdict.OURS:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import socket
 import time
 from collections.abc import Iterable
@@ -10,8 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsv4ctl import census, child, inetdiag, procs, topology
-from dsv4ctl.model import Family, Holder, Listener, PortView, Process
+from dsv4ctl import child, inetdiag, owners, procs, topology
+from dsv4ctl.model import Holder, Keeper, Listener, PortView, Process
+from dsv4ctl.sslines import Socket as Socket  # noqa: PLC0414 -- they are part of what this room says
+from dsv4ctl.sslines import parse_sockets as parse_sockets  # noqa: PLC0414
+from dsv4ctl.sslines import parse_ss as parse_ss  # noqa: PLC0414
 
 SS_TIMEOUT_S = 10
 
@@ -19,54 +21,16 @@ SS_TIMEOUT_S = 10
 WILDCARDS = frozenset({"", "*", "0.0.0.0", "::"})  # noqa: S104 -- compared with, not bound
 LOOPBACKS = ("127.0.0.1", "::1")
 
-# A cgroup that tells nothing of the owner: everybody's, or systemd's own, which makes sockets for others to inherit.
-TELLS_NOTHING = frozenset({"", "/", "/init.scope"})
-
-IN_TIME_WAIT = (
-    "connections of a server that had not set SO_REUSEADDR are in TIME_WAIT: the kernel lets go in 60 s at most"
-)
-
-_INODE = re.compile(r"\bino:(\d+)")
-_V6ONLY = re.compile(r"\bv6only:1\b")
-# ss writes "cgroup:PATH" among other fields, each "word:value"; a path of systemd's has no spaces (it writes \x20).
-_CGROUP = re.compile(r"\bcgroup:(/\S*)")
+# The last state of an ended connection, in which the kernel keeps it for a fixed time.
+TIME_WAIT, TIME_WAIT_S = "TIME-WAIT", 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Socket:
-    """A TCP socket in any state, in the words of `ss`: LISTEN, ESTAB, TIME-WAIT, …"""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Why a port cannot be had, in words, and who keeps it."""
 
-    state: str
-    listener: Listener
-    peer: str
-
-
-def parse_ss(text: str) -> tuple[Listener, ...]:
-    """The listeners in the output of `ss -tanHe --cgroup` or `ss -ltnHe --cgroup`."""
-    return tuple(found.listener for found in parse_sockets(text) if found.state == "LISTEN")
-
-
-def parse_sockets(text: str) -> tuple[Socket, ...]:
-    """All sockets in the output of `ss -tanHe --cgroup`."""
-    return tuple(_parse_line(line) for line in text.splitlines() if line.strip())
-
-
-def _parse_line(line: str) -> Socket:
-    state, _, _, local, peer, *_ = line.split()
-    address, port = local.rsplit(":", 1)
-    # "127.0.0.1%lo" and "[fe80::1]%eth0" are bound to an interface, which hides them from nobody on this host.
-    address = address.split("%", 1)[0].strip("[]")
-    family = Family.IPV6 if ":" in address or address == "*" else Family.IPV4
-    inode, cgroup = _INODE.search(line), _CGROUP.search(line)
-    listener = Listener(
-        family=family,
-        address="::" if address == "*" else address,
-        port=int(port),
-        inode=int(inode.group(1)) if inode else 0,
-        v6only=bool(_V6ONLY.search(line)),
-        cgroup=cgroup.group(1) if cgroup else "",
-    )
-    return Socket(state=state, listener=listener, peer=peer)
+    why: str = ""
+    by: Keeper = Keeper.NOBODY
 
 
 def listeners(port: int | None = None) -> tuple[Listener, ...]:
@@ -81,17 +45,17 @@ def holders(port: int) -> tuple[Holder, ...]:
     processes when that cgroup tells nothing or nobody in it has the socket. Processes that may not be looked into are
     left out; the unit still stands, for the kernel names the cgroup to everybody.
     """
-    return _held(listeners(port))
+    return owners.held(listeners(port))
 
 
 def holders_on(ports: Iterable[int], others: Iterable[int] = ()) -> tuple[Holder, ...]:
     """The holders of several ports by one question to the kernel, and whatever the pids of `others` listen on."""
     wanted, every = frozenset(ports), listeners()
     rest = {listener.inode: listener for listener in every if listener.port not in wanted}
-    owners = _owners(rest, others)
+    having = owners.of(rest, others)
     return (
-        *_held(listener for listener in every if listener.port in wanted),
-        *(_holder(rest[inode], pids) for inode, pids in owners.items()),
+        *owners.held(listener for listener in every if listener.port in wanted),
+        *(owners.holder(rest[inode], pids) for inode, pids in having.items()),
     )
 
 
@@ -103,8 +67,18 @@ def connections(port: int) -> int:
 def view(host: str, port: int) -> PortView:
     """A port as found, for a server that shall bind `host`. Binds it for an instant: see `blocked`."""
     found = holders(port)
-    why = _blocked(host, port, found)
-    return PortView(port=port, holders=found, blocked=why, passes=why == IN_TIME_WAIT)
+    taken = _taken(host, port, found)
+    return PortView(port=port, holders=found, blocked=taken.why, kept_by=taken.by)
+
+
+def seen(port: int) -> PortView:
+    """A port as it can be seen without a bind, which would be in the way of a server that is about to listen.
+
+    What is said to block it may be left of connections that a server with SO_REUSEADDR does not mind.
+    """
+    found = holders(port)
+    taken = _listened(found) if found else _unlistened(port, parse_sockets(_ss("-tanHe", port)), bound_on(port))
+    return PortView(port=port, holders=found, blocked=taken.why, kept_by=taken.by)
 
 
 def blocked(host: str, port: int) -> str:
@@ -114,7 +88,7 @@ def blocked(host: str, port: int) -> str:
     refuses the bind. What is left of old connections (TIME_WAIT, ESTABLISHED) does not block a server that sets
     SO_REUSEADDR, as the engine does. To find out, the port is bound for an instant: do not ask while the server starts.
     """
-    return _blocked(host, port, holders(port))
+    return _taken(host, port, holders(port)).why
 
 
 def ephemeral_range() -> tuple[int, int]:
@@ -142,39 +116,21 @@ def _process_words(process: Process) -> str:
     return f"pid {process.pid} ({process.comm}, user {process.user}, since {since})"
 
 
-def _held(found: Iterable[Listener]) -> tuple[Holder, ...]:
+def _taken(host: str, port: int, found: tuple[Holder, ...]) -> Taken:
+    if ways := {holder: how for holder in found if (how := in_the_way(host, holder))}:
+        return Taken("; ".join(ways.values()), _keeper(ways))
+    refused = [taken for address in _addresses(host) if (taken := _refused(address, port, host)).why]
+    # What passes by itself is not the reason while there is another one.
+    return min(refused, key=lambda taken: taken.by is Keeper.KERNEL, default=Taken())
+
+
+def _keeper(found: Iterable[Holder]) -> Keeper:
+    return Keeper.KNOWN if all(holder.processes for holder in found) else Keeper.UNKNOWN
+
+
+def _listened(found: Iterable[Holder]) -> Taken:
     every = tuple(found)
-    owners: dict[int, tuple[int, ...]] = {}
-    for cgroup in {listener.cgroup for listener in every} - TELLS_NOTHING:
-        inodes = {listener.inode for listener in every if listener.cgroup == cgroup}
-        owners |= _owners(inodes, procs.cgroup_pids(cgroup))
-    if missing := {listener.inode for listener in every} - owners.keys() - {0}:
-        owners |= _owners(missing, procs.pids())
-    return tuple(_holder(listener, owners.get(listener.inode, ())) for listener in every)
-
-
-def _holder(listener: Listener, pids: Iterable[int]) -> Holder:
-    processes = tuple(filter(None, map(procs.read, pids)))
-    # An inherited socket belongs to whoever has it now, not to the cgroup it was made in (socket units: that of pid 1).
-    cgroups = [process.cgroup for process in processes if process.pid != 1] or [listener.cgroup]
-    return Holder(listener=listener, processes=processes, unit=procs.unit_of_cgroup(cgroups[0]))
-
-
-def _owners(inodes: Iterable[int], pids: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """The pids among `pids` that have one of these sockets open, by inode; an inode that nobody has is left out."""
-    links = {f"socket:[{inode}]": inode for inode in inodes}
-    found: dict[int, set[int]] = {}
-    for pid in pids:
-        for link in census.open_files(pid):
-            if inode := links.get(link):
-                found.setdefault(inode, set()).add(pid)
-    return {inode: tuple(sorted(holding)) for inode, holding in found.items()}
-
-
-def _blocked(host: str, port: int, found: tuple[Holder, ...]) -> str:
-    if taken := [how for holder in found if (how := in_the_way(host, holder))]:
-        return "; ".join(taken)
-    return next((why for address in _addresses(host) if (why := _refused(address, port, host))), "")
+    return Taken("; ".join(f"{words(holder)} listens on it" for holder in every), _keeper(every))
 
 
 def in_the_way(host: str, holder: Holder) -> str:
@@ -211,37 +167,52 @@ def _addresses(host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((mine, *LOOPBACKS))) if mine in LOOPBACKS else (mine,)
 
 
-def _refused(address: str, port: int, host: str) -> str:
-    """Why the kernel refuses a bind, in words; '' when it does not, or only for one without SO_REUSEADDR."""
+def _refused(address: str, port: int, host: str) -> Taken:
+    """Why the kernel refuses a bind; nothing when it does not, or only for one without SO_REUSEADDR."""
     failed = _bind(address, port, reuse=False)
     # What `host` does not name itself is not bound by the server: only who could come to listen there is in its way.
     is_extra = address == "::" or address != _plain(host)
     if failed == errno.EADDRINUSE:
         return _in_use(address, port, is_bound=host in WILDCARDS or not is_extra)
     if not failed or (failed in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL} and is_extra):
-        return ""  # a host without IPv6 has no such port to be taken
+        return Taken()  # a host without IPv6 has no such port to be taken
     if failed == errno.EADDRNOTAVAIL:
-        return f"{address} is no address of this host"
-    return f"cannot bind {_shown_at(address, port)}: {os.strerror(failed).lower()}"
+        return Taken(f"{address} is no address of this host")
+    return Taken(f"cannot bind {_shown_at(address, port)}: {os.strerror(failed).lower()}")
 
 
-def _in_use(address: str, port: int, *, is_bound: bool) -> str:
-    """Nobody was seen listening, yet the bind was refused: by what the port is taken; '' when that will not matter.
+def _in_use(address: str, port: int, *, is_bound: bool) -> Taken:
+    """Nobody was seen listening, yet the bind was refused: by what the port is taken; nothing when it will not matter.
 
     `is_bound`: the server binds that address.
     """
-    seen = [found for found in parse_sockets(_ss("-tanHe", port)) if _at(address, found.listener)]
-    if appeared := _held(found.listener for found in seen if found.state == "LISTEN"):
-        return "; ".join(f"{words(holder)} listens on it" for holder in appeared)
-    bound = _held(
-        replace(found, cgroup=procs.cgroup_of_id(cgroup))
-        for found, cgroup in inetdiag.bound(port)
-        if _at(address, found)
-    )
-    if bound or not seen:
-        return _bound_words(bound)
+    found = [one for one in parse_sockets(_ss("-tanHe", port)) if _at(address, one.listener)]
+    if appeared := owners.held(one.listener for one in found if one.state == "LISTEN"):
+        return _listened(appeared)
+    bound = tuple(holder for holder in bound_on(port) if _at(address, holder.listener))
+    if not bound and not found:
+        return Taken(_bound_words(()), Keeper.UNKNOWN)
     # What is left of old connections does not mind a server that sets SO_REUSEADDR, unless the one before it had not.
-    return _connected_words(port, seen) if is_bound and _bind(address, port, reuse=True) else ""
+    if not bound and not (is_bound and _bind(address, port, reuse=True)):
+        return Taken()
+    return _unlistened(port, found, bound)
+
+
+def bound_on(port: int) -> tuple[Holder, ...]:
+    """Who has a port bound and does not listen on it; nobody on a kernel before 6.8, which does not tell."""
+    return owners.held(replace(found, cgroup=procs.cgroup_of_id(cgroup)) for found, cgroup in inetdiag.bound(port))
+
+
+def _unlistened(port: int, found: Iterable[Socket], bound: tuple[Holder, ...]) -> Taken:
+    """By what a port is taken on which nobody listens: a bound socket, a connection, or the remains of connections."""
+    if bound:
+        return Taken(_bound_words(bound), _keeper(bound))
+    every = tuple(found)
+    # A connection without inode is in nobody's hands: TIME_WAIT and what the kernel closes on its own.
+    if connected := [one for one in every if one.listener.inode]:
+        held = owners.held(one.listener for one in connected[:3])
+        return Taken(_connected_words(port, connected, held), _keeper(held))
+    return Taken(_remains_words(every), Keeper.KERNEL) if every else Taken()
 
 
 def _at(address: str, listener: Listener) -> bool:
@@ -255,16 +226,20 @@ def _bound_words(bound: Iterable[Holder]) -> str:
     return f"{who} has it bound, but does not listen"
 
 
-def _connected_words(port: int, seen: Iterable[Socket]) -> str:
-    # A connection without inode is in nobody's hands: TIME_WAIT and what the kernel closes on its own.
-    connected = [found for found in seen if found.listener.inode]
-    if not connected:
-        return IN_TIME_WAIT
-    who = " and ".join(map(words, _held(found.listener for found in connected[:3])))
-    peers = ", ".join(found.peer for found in connected[:3])
+def _connected_words(port: int, connected: list[Socket], held: tuple[Holder, ...]) -> str:
+    who = " and ".join(map(words, held))
+    peers = ", ".join(one.peer for one in connected[:3])
     first, last = ephemeral_range()
     advice = f" (the kernel gives {first} to {last} to outgoing connections)" if first <= port <= last else ""
     return f"nobody listens, but {who} has it in use for a connection with {peers}{advice}"
+
+
+def _remains_words(found: Iterable[Socket]) -> str:
+    states = sorted({one.state for one in found})
+    what = "nobody has it, but ended connections of a server that had not set SO_REUSEADDR are"
+    if states == [TIME_WAIT]:
+        return f"{what} in TIME_WAIT: the kernel lets go in {TIME_WAIT_S} s at most"
+    return f"{what} in {' and '.join(state.replace('-', '_') for state in states)}: the kernel lets go by itself"
 
 
 def _bind(address: str, port: int, *, reuse: bool) -> int:

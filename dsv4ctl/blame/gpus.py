@@ -18,12 +18,13 @@ class Proofs:
     """What /proc says of the pids on GPUs. `nodes`: pid -> device nodes of the driver that it has open or mapped.
 
     `hidden`: pids whose files may not be looked into. `own_pids`: our pid namespace is the kernel's first one, by whose
-    numbers the driver counts.
+    numbers the driver counts. `leaving`: pids of processes that are on their way out.
     """
 
     processes: Mapping[int, Process] = field(default_factory=dict)
     nodes: Mapping[int, frozenset[str]] = field(default_factory=dict)
     hidden: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
     own_pids: bool = True
 
 
@@ -124,6 +125,8 @@ def _doubt(pid: int, process: Process | None, proofs: Proofs) -> str:
         return f"pid {pid} ({process.comm}) has ended and waits for its parent, pid {process.parent_pid}, to take note"
     if pid in proofs.hidden:
         return f"pid {pid} ({process.comm}, user {process.user}) by the driver's list"
+    if pid in proofs.leaving and not proofs.nodes.get(pid):
+        return f"pid {pid} ({process.comm}) is on its way out, and the driver has not let go of its memory yet"
     if not proofs.nodes.get(pid):
         return f"pid {pid} ({process.comm}) has no GPU device open here: the driver means another process"
     return ""

@@ -34,8 +34,9 @@ def blame(scene: Scene, request: Request) -> Blame:
     2. in a unit of ours: OURS, stopped with its unit
     3. in a scope into which we adopted it: STRAY, for it was started by hand
     4. an engine by a sign besides what it holds, and in no service: STRAY, ended with its tree
-    5. its namespaces or its name cannot be read: UNKNOWN
-    6. anything else: FOREIGN, ended only when it is named
+    5. on its way out, and no sign left of what it was: STRAY, waited for, and nobody is signalled
+    6. its namespaces or its name cannot be read: UNKNOWN
+    7. anything else: FOREIGN, ended only when it is named
     """
     links = Links.of(scene, guarded(scene))
     held = holdings(scene)
@@ -148,9 +149,15 @@ def _judge(
     signs = _signs(links, request, held, process)
     if links.is_managed(process):
         return Verdict.FOREIGN, (f"it runs in {unit}, which somebody installed", *signs)
+    if _is_leaving(links, process) and not signs:
+        return Verdict.STRAY, ("it is on its way out, and the kernel has yet to let go of what it held",)
     if not process.pid_namespace or not process.net_namespace:
         return Verdict.UNKNOWN, ("its namespaces cannot be read",)
     return (Verdict.STRAY, signs) if signs else (Verdict.FOREIGN, ("no sign says that it is an engine",))
+
+
+def _is_leaving(links: Links, process: Process) -> bool:
+    return process.pid in links.scene.leaving and not links.is_engine(process.pid) and bool(process.pid_namespace)
 
 
 def _signs(links: Links, request: Request, held: Mapping[int, Held], process: Process) -> tuple[str, ...]:
@@ -201,10 +208,20 @@ def _trees(links: Links, request: Request, held: Mapping[int, Held], suspects: l
         process = suspect.process
         if process is None or not (suspect.verdict is Verdict.STRAY or suspect.evicted) or process.pid in taken:
             continue
+        if _is_leaving(links, process):
+            taken |= {process.pid}
+            yield _leaving(process, suspect)
+            continue
         root = process if suspect.evicted else grow.root_of(links, process)
         members = grow.members_of(links, (root.pid, process.pid), limits) - taken
         taken |= members
         yield _tree(links, root, members, held, suspect)
+
+
+def _leaving(process: Process, suspect: Suspect) -> Tree:
+    """The last of a process, and nothing with it: whatever hangs together with it may be anybody's."""
+    members = (process.identity,)
+    return Tree(root=process, members=members, unit="", holds=suspect.holds, signs=suspect.signs, leaving=True)
 
 
 def _tree(links: Links, root: Process, members: frozenset[int], held: Mapping[int, Held], suspect: Suspect) -> Tree:

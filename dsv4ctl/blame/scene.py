@@ -29,7 +29,8 @@ class Scene:
     """A host at one moment. `processes` by pid; `listeners` are sockets in LISTEN and no others.
 
     `environments`: pid -> the engine environment it runs in, by executable and mapped libraries; `marked`: pids with
-    our marker in their environment; `units`: the names of our own units.
+    our marker in their environment; `units`: the names of our own units; `leaving`: pids of processes that are on their
+    way out with no sign of what they were left.
     """
 
     processes: Mapping[int, Process]
@@ -39,6 +40,7 @@ class Scene:
     environments: Mapping[int, str] = field(default_factory=dict)
     marked: frozenset[int] = frozenset()
     units: frozenset[str] = frozenset()
+    leaving: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ class Tree:
 
     `unit`: the transient unit or evicted service that it is, '' when it is none and must be caught otherwise.
     `headless`: its main process has ended before, so that nobody is left to heed SIGTERM in an orderly way. `groups`:
-    the process groups of its members, in which forks are looked for whose parents have ended.
+    the process groups of its members, in which forks are looked for whose parents have ended. `leaving`: it is one
+    process that is on its way out already, so that it is waited for and nobody gets a signal.
     """
 
     root: Process
@@ -109,6 +112,7 @@ class Tree:
     signs: tuple[str, ...]
     headless: bool = False
     groups: tuple[int, ...] = ()
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,8 +68,8 @@ class Process:
     """A process at one moment. `command` is for people and never decides anything.
 
     Filled by a look at all processes only (census.py): `executable`, '' when it cannot be told; `kernel`: a thread of
-    the kernel's; the namespaces by inode, 0 when they cannot be told; `dying`: its main thread has ended, another has
-    not, and `state` is that one's.
+    the kernel's; the namespaces by inode, 0 when they cannot be told; `dying`: its main thread is on its way out, or
+    has ended and another has not, and then `state` is that one's.
     """
 
     identity: Identity
@@ -123,17 +123,27 @@ class Holder:
     unit: str = ""
 
 
+class Keeper(StrEnum):
+    """Who keeps a port from a server: nobody; processes that are named; somebody who cannot be named; or the kernel
+    alone, with what is left of ended connections, of which it lets go by itself."""
+
+    NOBODY = "nobody"
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    KERNEL = "kernel"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortView:
-    """One port as found: its listeners, and why a server could not bind it now ('' when it could).
+    """One port as found: its listeners, and why a server could not bind it now ('' when it could), and for whose sake.
 
-    `passes`: by nobody, but by what is left of ended connections; the kernel lets go of it by itself.
+    Blocked, and kept by nobody: the address is none that a server could have.
     """
 
     port: int
     holders: tuple[Holder, ...] = ()
     blocked: str = ""
-    passes: bool = False
+    kept_by: Keeper = Keeper.NOBODY
 
 
 class Phase(StrEnum):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dsv4ctl import child, free, needs, procs, shared, shm, sockets, threads
 from dsv4ctl.engine import router, transfer
-from dsv4ctl.model import Instance, Role, SuperviseExit
+from dsv4ctl.model import Instance, Keeper, Role, SuperviseExit
 from dsv4ctl.problems import CannotRun, Problem
 from dsv4ctl.supervise import gpugate, look, territory
 from dsv4ctl.supervise.gpugate import Occupied
@@ -94,12 +94,13 @@ def _ports(instance: Instance) -> Failed | Occupied | None:
             seen = sockets.view("0.0.0.0" if job == "rendezvous" else instance.host, port)  # noqa: S104 -- looked at
         except Problem as problem:
             return _missing(f"nobody can tell who holds port {port}: {problem}", problem.hint)
-        if seen.passes:
+        if seen.kept_by is Keeper.KERNEL:
             passing = Occupied(f"{job} port {port}: {seen.blocked}", keeper="the kernel", exit=SuperviseExit.PORT)
         elif seen.blocked:
             who = "".join(map(look.suspects, seen.holders))
             words = f"cannot start: {job} port {port} is taken: {seen.blocked}{who}"
-            return Failed(exit=SuperviseExit.PORT, words=words, advice="end it, or deploy on another port")
+            advice = ", or ".join(filter(None, (free.advice_about(seen), "deploy on another port")))
+            return Failed(exit=SuperviseExit.PORT, words=words, advice=advice)
     return passing
 
 

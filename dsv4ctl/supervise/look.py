@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dsv4ctl import procs, sockets, threads
+from dsv4ctl import owners, procs, sockets, threads
 from dsv4ctl.model import Holder, Identity, Instance
 from dsv4ctl.problems import Problem
 from dsv4ctl.supervise import words
@@ -79,7 +79,7 @@ def suspects(holder: Holder) -> str:
     while their names are not.
     """
     cgroup = holder.listener.cgroup
-    if holder.processes or cgroup in sockets.TELLS_NOTHING:
+    if holder.processes or cgroup in owners.TELLS_NOTHING:
         return ""
     found = [process for pid in procs.cgroup_pids(cgroup) if (process := procs.read(pid))]
     shown = ", ".join(f"pid {process.pid} ({process.comm})" for process in found[-SHOWN:])

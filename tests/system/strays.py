@@ -85,6 +85,17 @@ def until(found: Callable[[], object], *, limit_s: float = 30) -> None:
         time.sleep(0.05)
 
 
+def hear(process: subprocess.Popen[str], words: str) -> str:
+    """Read what a command says on stderr up to the line that has these words; all of it."""
+    assert process.stderr is not None
+    said = ""
+    while words not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
+
+
 def main_of(machine: Machine, port: int) -> int:
     """The pid of the process that listens on a port."""
     shown = machine.run(("ss", "-Hltnp", f"sport = :{port}"), timeout_s=10).stdout

@@ -13,7 +13,7 @@ from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import ENGINE
 from tests.conftest import Behave
 from tests.system.deploying import PORT, QUICK, RENDEZVOUS, install, prop, systemctl
-from tests.system.strays import command, everybody, held_bytes, until
+from tests.system.strays import command, everybody, hear, held_bytes, until
 
 # It takes a processor while it is there.
 pytestmark = pytest.mark.alone
@@ -109,13 +109,8 @@ def test_a_deploy_waits_for_a_deaf_stray_starts_nothing_meanwhile_and_serves_whe
 ) -> None:
     behaviour(PORT, **QUICK)
     deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
-    assert deploying.stderr is not None
 
-    said = ""
-    while f"killed, 1 left: pid {deaf.pid} (python, state R inside the kernel)" not in said:
-        line = deploying.stderr.readline()
-        assert line, said
-        said += line
+    said = hear(deploying, f"killed, 1 left: pid {deaf.pid} (python, state R inside the kernel)")
     assert prop(machine, "ActiveState") in ("", "inactive")
     deaf.let_go()
 

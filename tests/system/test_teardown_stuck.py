@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsv4ctl.problems import Status
+from dsv4ctl.rehearsal import gpus
 from dsv4ctl.rehearsal.private import Machine
 from dsv4ctl.rehearsal.standins import ENGINE
 from tests.conftest import Behave
@@ -23,20 +24,23 @@ from tests.system.deploying import (
     systemctl,
     wait_for_words,
 )
-from tests.system.strays import Driver, command, engines, everybody, until
+from tests.system.strays import Driver, command, engines, everybody, hear, until
 
 Release = Callable[[], None]
-NEVER = "/mnt/never/file"
+NEVER, CLOSES_NEVER = "/mnt/never/file", "/mnt/never/closes-never"
 # A stray that holds an internal port and a GPU's device, and asks what is never answered.
 STRAY = f"""
 import os, socket, sys, threading, time
+closes = os.open("{CLOSES_NEVER}", os.O_RDONLY) if sys.argv[1] == "close" else None
 import sglang.standin
 server = socket.create_server(("127.0.0.1", {RENDEZVOUS}))
 node = open("/dev/nvidia2")
+open("/run/standin-gpus/{gpus.uuid(2)}/" + str(os.getpid()), "w").write(str(10 * 2**30))
 print(os.getpid(), flush=True)
 if sys.argv[1] == "main":
     os.stat("{NEVER}")
-threading.Thread(target=os.stat, args=("{NEVER}",)).start()
+if sys.argv[1] == "thread":
+    threading.Thread(target=os.stat, args=("{NEVER}",)).start()
 time.sleep(600)
 """
 
@@ -68,7 +72,7 @@ def stuck(machine: Machine, where: str) -> int:
     return int(stray.stdout.readline())
 
 
-@pytest.mark.parametrize("where", ["main", "thread"])
+@pytest.mark.parametrize("where", ["main", "thread", "close"])
 def test_a_port_that_is_held_after_the_kill_is_told_and_refused_and_free_when_its_holder_is_gone(
     machine: Machine, behaviour: Behave, release: Release, where: str
 ) -> None:
@@ -86,7 +90,8 @@ def test_a_port_that_is_held_after_the_kill_is_told_and_refused_and_free_when_it
     assert f"LEFT  port {RENDEZVOUS}: " in failed.stdout
     (line,) = (line for line in failed.stderr.splitlines() if "cannot end 1 process" in line)
     assert f"pid {pid} (python, user root, " in line
-    assert f"is in state D in request_wait_answer, listens on port {RENDEZVOUS}, has nvidia2 open" in line
+    gpu = "its tree holds 10.0 GiB of GPU 2 when it was found" if where == "close" else "has nvidia2 open"
+    assert f"is in state D in request_wait_answer, listens on port {RENDEZVOUS}, {gpu}" in line
 
     refused = systemctl(machine, "start", check=False)
     assert refused.status != 0
@@ -99,6 +104,34 @@ def test_a_port_that_is_held_after_the_kill_is_told_and_refused_and_free_when_it
     assert pid not in everybody(machine)
 
 
+def test_one_whose_files_never_close_is_known_by_what_it_holds_although_nothing_of_it_can_be_looked_into(
+    machine: Machine, behaviour: Behave, release: Release
+) -> None:
+    """B01: killed by hand. Its memory, executable and list of files are gone, its port is not, and who comes is new."""
+    behaviour(PORT, **QUICK)
+    pid = stuck(machine, "close")
+    machine.run(("kill", "-KILL", str(pid)), timeout_s=5)
+    until(lambda: not machine.run(("ls", f"/proc/{pid}/fd"), timeout_s=5).stdout)
+
+    who = command(machine, "who", str(RENDEZVOUS), "gpu:2").stdout
+    assert f"stray: pid {pid} (python, user root, " in who
+    assert f"listens on 127.0.0.1:{RENDEZVOUS}: it is on its way out" in who
+    assert "it would be waited for" in who
+    assert f"GPU 2: 10.0 GiB in use; pid {pid} (python) is on its way out" in who
+
+    failed = command(machine, "teardown", "--verify", "--port", str(RENDEZVOUS), "--timeout", "1")
+    assert failed.status == Status.LEFT_OVER, failed.stderr
+    assert f"wait for the end of pid {pid} (python" in failed.stderr
+    assert f"is in state D in request_wait_answer, listens on port {RENDEZVOUS}" in failed.stderr
+
+    deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
+    said = hear(deploying, f"wait for the end of pid {pid} (python")
+    assert prop(machine, "ActiveState") in ("", "inactive")
+    release()
+    _, rest = deploying.communicate(timeout=60)
+    assert deploying.returncode == Status.OK, said + rest
+
+
 def test_a_deploy_waits_for_a_killed_holder_that_goes_late_and_then_serves(
     machine: Machine, behaviour: Behave, release: Release
 ) -> None:
@@ -106,13 +139,8 @@ def test_a_deploy_waits_for_a_killed_holder_that_goes_late_and_then_serves(
     behaviour(PORT, **QUICK)
     pid = stuck(machine, "main")
     deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
-    assert deploying.stderr is not None
 
-    said = ""
-    while f"killed, 1 left: pid {pid} (python, state D in " not in said:
-        line = deploying.stderr.readline()
-        assert line, said
-        said += line
+    said = hear(deploying, f"killed, 1 left: pid {pid} (python, state D in ")
     assert prop(machine, "ActiveState") in ("", "inactive")
     release()
 

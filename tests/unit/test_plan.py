@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsv4ctl import due, plan
+from dsv4ctl.free import AwaitPorts
 from dsv4ctl.model import (
     ActiveState,
     Family,
     Holder,
     HostView,
     Instance,
+    Keeper,
     Limits,
     Listener,
     LoadState,
@@ -201,6 +203,29 @@ def test_a_port_that_is_bound_without_a_listener_is_refused() -> None:
     view = HostView(ports={30001: PortView(port=30001, blocked="a socket is bound to it")})
 
     assert len(plan.refusals(release(instance()), view)) == 1
+
+
+@pytest.mark.parametrize(
+    ("by", "advice"),
+    [(Keeper.KNOWN, "end it, or"), (Keeper.UNKNOWN, "ss -tanpe 'sport = :30001'   as root"), (Keeper.NOBODY, "choose")],
+)
+def test_a_port_that_somebody_keeps_is_refused_with_what_to_type_about_him(by: Keeper, advice: str) -> None:
+    view = HostView(ports={30001: PortView(port=30001, blocked="why it cannot be had", kept_by=by)})
+
+    (refused,) = plan.refusals(release(instance()), view)
+
+    assert "why it cannot be had" in str(refused)
+    assert refused.hint.startswith(advice)
+
+
+def test_a_port_that_the_kernel_alone_keeps_is_waited_for_and_refused_to_nobody() -> None:
+    """B05: unlike one that is kept by somebody who cannot be named, though neither has a holder."""
+    remains = PortView(port=30001, blocked="ended connections are in TIME_WAIT", kept_by=Keeper.KERNEL)
+    view = HostView(ports={30001: remains})
+
+    assert plan.refusals(release(instance()), view) == ()
+    (waits,) = (s for s in plan.deploy(release(instance()), view) if isinstance(s, AwaitPorts))
+    assert (waits.reason, waits.limit_s) == ("ended connections are in TIME_WAIT", 75.0)
 
 
 def test_teardown_stops_router_first_prefill_after_decode_and_the_target_last() -> None:

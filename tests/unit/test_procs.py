@@ -66,6 +66,13 @@ def test_a_name_with_brackets_and_spaces_does_not_shift_the_fields(comm: str) ->
     )
 
 
+def test_one_on_its_way_out_is_told_by_its_flags() -> None:
+    """As Linux 6.18 showed one that had been killed and took seconds to give up its memory."""
+    found = procstat.parse_stat("7 (python3) R 5 5 5 0 -1 4195340 1 0 0 0 5 6 0 0 20 0 1 0 123456 0 0 0\n")
+
+    assert (found.exiting, found.kernel, found.ended) == (True, False, False)
+
+
 def test_a_process_is_read_whole(start: Start) -> None:
     evil = "evil) R 1 (x"
     process = start(

@@ -1,13 +1,14 @@
 """What `who` shows of a holder."""
 
 import json
+from dataclasses import replace
 
 from dsv4ctl import clearing, screen_who
 from dsv4ctl.blame import Blame, Suspect, Verdict
 from dsv4ctl.clearing import Aim, Clearing
 from dsv4ctl.free import Found
 from dsv4ctl.inquiry import Wanted
-from dsv4ctl.model import HostView
+from dsv4ctl.model import HostView, Keeper, PortView
 from tests.unit.blame.forests import process
 
 
@@ -55,6 +56,25 @@ def test_a_foreign_holder_is_ended_by_a_teardown_that_is_for_its_port_alone() ->
     assert "it would stay: dsv4ctl teardown --port 30001 --evict 1000" in screen_who.text(
         clearing_of(foreign(1000, 30001, asked=30001))
     )
+
+
+def test_a_port_without_a_listener_is_said_to_be_free_to_pass_or_somebodys() -> None:
+    seen = {
+        30001: PortView(port=30001),
+        30002: PortView(port=30002, blocked="ended connections are in TIME_WAIT", kept_by=Keeper.KERNEL),
+        30003: PortView(port=30003, blocked="somebody has it bound", kept_by=Keeper.UNKNOWN),
+    }
+    who = replace(clearing_of(ports=frozenset(seen)), view=HostView(ports=seen))
+
+    said = screen_who.text(who).splitlines()
+    kept = json.loads(json.dumps(screen_who.as_json(who)))["kept"]
+
+    assert said == [
+        "port 30001: nobody listens",
+        "port 30002: ended connections are in TIME_WAIT",
+        "port 30003: somebody has it bound",
+    ]
+    assert {port: one["by"] for port, one in kept.items()} == {"30001": "nobody", "30002": "kernel", "30003": "unknown"}
 
 
 def test_of_many_sockets_only_those_asked_for_are_named() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsv4ctl import child, inetdiag, procs, sockets
-from dsv4ctl.model import Family, Listener, PortView
+from dsv4ctl.model import Family, Keeper, Listener, PortView
 from tests import ports
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -153,6 +153,7 @@ def test_two_listeners_that_share_a_port_are_both_found(port: int, bind: Bind) -
     found = sockets.view("127.0.0.1", port)
 
     assert len({holder.listener.inode for holder in found.holders}) == 2
+    assert found.kept_by is Keeper.KNOWN
     assert found.blocked.count("listens on it") == 2
 
 
@@ -172,7 +173,10 @@ def test_a_socket_that_is_bound_and_does_not_listen_is_noticed(
         found = sockets.view(role, port)
         assert found.holders == ()
         assert "has it bound, but does not listen" in found.blocked
-        assert f"pid {os.getpid()}" in found.blocked or not inetdiag.bound(port)
+        told = bool(inetdiag.bound(port))
+        assert f"pid {os.getpid()}" in found.blocked or not told
+        assert found.kept_by is (Keeper.KNOWN if told else Keeper.UNKNOWN)
+        assert sockets.seen(port) == (found if told else PortView(port=port))
 
 
 def test_a_bound_socket_on_another_address_or_port_is_not_in_the_way(port: int, bind: Bind) -> None:
@@ -195,6 +199,8 @@ def test_the_source_port_of_an_outgoing_connection_is_taken_and_told_as_that(por
             rf"nobody listens, but pid {os.getpid()} .* has it in use for a connection with 127", found.blocked
         )
         assert sockets.blocked("", port) == found.blocked
+        assert found.kept_by is Keeper.KNOWN
+        assert sockets.seen(port) == found
         assert sockets.blocked("::1", port) == ""
 
 
@@ -225,7 +231,27 @@ def test_time_wait_of_a_server_that_had_not_set_it_is_told_with_its_end(port: in
 
     assert not could_serve("127.0.0.1", port)
     for role in ("127.0.0.1", ""):
-        assert "in TIME_WAIT: the kernel lets go in 60 s at most" in sockets.blocked(role, port)
+        found = sockets.view(role, port)
+        assert found.blocked.startswith("nobody has it, but ended connections of a server")
+        assert "in TIME_WAIT: the kernel lets go in 60 s at most" in found.blocked
+        assert found.kept_by is Keeper.KERNEL
+    assert sockets.seen(port) == found
+
+
+def test_what_passes_by_itself_is_not_the_reason_beside_somebody_who_has_the_port(port: int, bind: Bind) -> None:
+    used_by_a_server(bind(), served_out=True)
+    bind(V6, "::1", v6only=True, listen=False)
+
+    found = sockets.view("", port)
+
+    assert found.kept_by in (Keeper.KNOWN, Keeper.UNKNOWN)
+    assert "has it bound, but does not listen" in found.blocked
+
+
+def test_an_address_that_no_server_could_have_is_kept_by_nobody(port: int) -> None:
+    found = sockets.view("192.0.2.1", port)
+
+    assert (found.kept_by, found.blocked) == (Keeper.NOBODY, "192.0.2.1 is no address of this host")
 
 
 def test_what_is_left_of_an_accepted_connection_blocks_nobody(port: int, bind: Bind) -> None:
@@ -301,7 +327,8 @@ def test_an_owner_that_cannot_be_looked_into_is_told_by_its_unit_alone(port: int
         os.setuid(65534)
         try:
             (holder,) = sockets.holders(port)
-            os.write(writing, f"{len(holder.processes)} {holder.unit} {sockets.words(holder)}".encode())
+            by = sockets.view("127.0.0.1", port).kept_by
+            os.write(writing, f"{len(holder.processes)} {by} {holder.unit} {sockets.words(holder)}".encode())
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
@@ -309,7 +336,7 @@ def test_an_owner_that_cannot_be_looked_into_is_told_by_its_unit_alone(port: int
 
     with os.fdopen(reading) as said:
         assert said.read() == (
-            f"0 {cgroup.name} a process of {cgroup.name} that cannot be identified on 127.0.0.1:{port}"
+            f"0 unknown {cgroup.name} a process of {cgroup.name} that cannot be identified on 127.0.0.1:{port}"
         )
 
 

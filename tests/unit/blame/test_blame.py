@@ -1,6 +1,7 @@
 """Who is blamed, on small forests: each test is one kind of host that people have."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -241,6 +242,28 @@ def test_a_holder_whose_pid_belongs_to_another_process_by_now_is_not_judged() ->
     now = replace(now, identity=replace(then.identity, start_ticks=9))
 
     assert blame(scene(now, engines=[1000], listeners=(listens(30001, then),)), ask(30001)).ended == frozenset()
+
+
+def test_one_on_its_way_out_is_waited_for_alone_whatever_hangs_together_with_it() -> None:
+    """Of a killed shell, say, that had a port: its session goes on, and nobody in it is touched."""
+    shell, child = process(1000, 1, session=1000, comm="bash"), process(1001, 1000, session=1000)
+    found = blame(scene(shell, child, listeners=(listens(30001, shell),), leaving=frozenset({1000})), ask(30001))
+
+    assert only(found).verdict is Verdict.STRAY
+    (tree,) = found.trees
+    assert (tree.leaving, pids(found)) == (True, {1000})
+
+
+@pytest.mark.parametrize(
+    "what", [{"comm": "docker-proxy"}, {"cgroup": "/system.slice/nginx.service"}, {"pid_namespace": 0}]
+)
+def test_on_its_way_out_a_protected_or_foreign_holder_is_still_that(what: dict[str, Any]) -> None:
+    one = process(1000, **what)
+
+    found = blame(scene(one, listeners=(listens(30001, one),), leaving=frozenset({1000})), ask(30001))
+
+    assert only(found).verdict is not Verdict.STRAY
+    assert pids(found) == set()
 
 
 def test_named_by_evict_a_foreign_process_is_ended_with_its_children_and_without_its_parent() -> None:

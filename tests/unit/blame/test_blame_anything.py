@@ -48,6 +48,7 @@ def forests(draw: st.DrawFn) -> Scene:
         environments={p.pid: VENV for p in draw(some)},
         marked=frozenset(p.pid for p in draw(st.lists(everybody, max_size=2))),
         units=OURS,
+        leaving=frozenset(p.pid for p in draw(st.lists(everybody, max_size=2))),
     )
 
 
@@ -76,9 +77,14 @@ def untouchable(scene: Scene) -> set[int]:
         or (p.cgroup == CONTAINER and us.cgroup != CONTAINER)
         or (us.pid_namespace and p.pid_namespace not in (0, us.pid_namespace))
         or (us.net_namespace and p.net_namespace not in (0, us.net_namespace))
-        or not (p.pid_namespace and p.net_namespace)
+        or not (p.pid_namespace and (p.net_namespace or leaves(scene, p)))
     }  # fmt: skip
     return by_itself | {scene.self_pid} | ancestors(scene, scene.self_pid)
+
+
+def leaves(scene: Scene, one: Process) -> bool:
+    """On its way out, and nothing tells what it was: it is waited for, and gets no signal."""
+    return one.pid in scene.leaving and one.pid not in scene.environments.keys() | scene.marked
 
 
 def in_a_service(scene: Scene, one: Process) -> bool:
@@ -120,6 +126,7 @@ def test_everybody_in_the_set_hangs_together_with_an_engine_that_holds_what_was_
             near = {one.parent_pid, one.group, one.session} & members - {one.pid}
             unit = one.cgroup == "/system.slice/run-u7.service"
             assert one.pid == tree.root.pid or near or one.pid in engines or unit, (one.pid, members)
+        assert not tree.leaving or (members == {tree.root.pid} and leaves(scene, tree.root))
         holding = [h.pid for h in scene.holds if h.believed and h.uuid in request.gpus]
         holding += [p.pid for h in scene.listeners if h.listener.port in request.ports for p in h.processes]
         assert request.everything or members & set(holding)

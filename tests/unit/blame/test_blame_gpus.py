@@ -66,6 +66,16 @@ def test_each_reason_to_doubt_a_pid_has_its_own_sentence(
     assert words in hold.words
 
 
+def test_a_holder_on_its_way_out_is_said_to_be_that_and_not_somebody_else() -> None:
+    """Its files are given up, so that no device can be seen open."""
+    (hold,) = gpus.holds(listed(1000), replace(proofs(WORKER), leaving=frozenset({1000})))
+
+    assert (hold.believed, hold.words.partition(")")[2]) == (
+        False,
+        " is on its way out, and the driver has not let go of its memory yet",
+    )
+
+
 def test_in_a_pid_namespace_of_our_own_one_pid_that_does_not_fit_takes_the_belief_from_all() -> None:
     there = proofs(WORKER, nodes=(1000,), own_pids=False)
 
