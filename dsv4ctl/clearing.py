@@ -206,9 +206,11 @@ def who(host: Host, *, ports: tuple[int, ...], numbers: tuple[int, ...], roles: 
         gpus=(*numbers, *(gpu for one in named for gpu in one.gpus)),
     )
     if aim.is_narrow:
-        return _with_ports(only(prepare(host, aim), aim))
-    every = tuple(gpu.index for gpu in gpus.read().gpus)
-    return _with_ports(prepare(host, replace(aim, gpus=every, ports=_installed_ports(host))))
+        made = only(prepare(host, aim), aim)
+    else:
+        every = tuple(gpu.index for gpu in gpus.read().gpus)
+        made = prepare(host, replace(aim, gpus=every, ports=_installed_ports(host)))
+    return replace(made, view=replace(made.view, ports={port: sockets.seen(port) for port in made.wanted.ports}))
 
 
 def only(made: Clearing, aim: Aim) -> Clearing:
@@ -217,12 +219,6 @@ def only(made: Clearing, aim: Aim) -> Clearing:
     holders = tuple(s for s in made.found.blame.suspects if s.ports & ports or s.gpus & uuids)
     found = replace(made.found, blame=replace(made.found.blame, suspects=holders))
     return replace(made, wanted=replace(made.wanted, ports=ports, gpus=frozenset(uuids)), found=found)
-
-
-def _with_ports(made: Clearing) -> Clearing:
-    """The same with what is to be seen of its ports."""
-    ports = {port: sockets.seen(port) for port in made.wanted.ports}
-    return replace(made, view=replace(made.view, ports=ports))
 
 
 def _installed_ports(host: Host) -> tuple[int, ...]:

@@ -154,6 +154,7 @@ def _scene(wanted: Wanted, processes: Mapping[int, Process], holds: tuple[GpuHol
         holds=holds,
         environments=environments,
         marked=marked,
+        bare=frozenset(pid for pid in environments if not census.libraries(pid)),
         units=wanted.units,
         leaving=frozenset(pid for pid in holding - engines if threads.is_exiting(pid)),
     )

@@ -41,6 +41,10 @@ class Links:
         """Whether a process runs in an engine's environment, or carries our marker. Absence of both proves nothing."""
         return pid in self.scene.environments or pid in self.scene.marked
 
+    def has_loaded(self, pid: int) -> bool:
+        """Whether a process is an engine by more than its interpreter."""
+        return self.is_engine(pid) and (pid not in self.scene.bare or pid in self.scene.marked)
+
     def own_unit(self, process: Process) -> str:
         """The unit that a process is all by itself: '' for a login session, or a service that holds a guarded process.
 
@@ -72,7 +76,8 @@ def _by(pairs: Iterable[tuple[Key, int]]) -> dict[Key, tuple[int, ...]]:
 def root_of(links: Links, holder: Process) -> Process:
     """The main process of an engine: the highest parent that is an engine of the same user in the same job or session.
 
-    Whoever started the engine (a shell, a script, a notebook of another environment) is none and stays.
+    Whoever started the engine (a shell, a script, a notebook of another environment) is none and stays; nor is a prompt
+    of the engine's own interpreter, for a main process has loaded its libraries before it has children.
     """
     root = holder
     while (parent := links.scene.processes.get(root.parent_pid)) and _leads(links, parent, root):
@@ -84,7 +89,7 @@ def _leads(links: Links, parent: Process, child: Process) -> bool:
     return (
         not _stays_out(links, parent.pid, frozenset())
         and parent.uid == child.uid
-        and links.is_engine(parent.pid)
+        and links.has_loaded(parent.pid)
         and child.session in (parent.session, child.pid)
         and cgroups.unit_of(parent.cgroup) == cgroups.unit_of(child.cgroup)
     )

@@ -100,7 +100,7 @@ def _asked_for(links: Links, request: Request, held: Mapping[int, Held]) -> list
     if request.adopted:
         asked |= {p.pid for p in links.scene.processes.values() if cgroups.adopted(p.cgroup)}
     if request.everything:
-        asked |= {pid for pid in held if links.is_engine(pid)}
+        asked |= {pid for pid in held if links.has_loaded(pid)}
         asked |= {p.pid for p in links.scene.processes.values() if _is_leftover(links, p)}
     return sorted(asked | named)
 
@@ -153,7 +153,13 @@ def _judge(
         return Verdict.STRAY, ("it is on its way out, and the kernel has yet to let go of what it held",)
     if not process.pid_namespace or not process.net_namespace:
         return Verdict.UNKNOWN, ("its namespaces cannot be read",)
-    return (Verdict.STRAY, signs) if signs else (Verdict.FOREIGN, ("no sign says that it is an engine",))
+    return (Verdict.STRAY, signs) if signs else (Verdict.FOREIGN, (_no_sign(links, process),))
+
+
+def _no_sign(links: Links, process: Process) -> str:
+    if environment := links.scene.environments.get(process.pid):
+        return f"it runs the interpreter of the engine environment {environment}, and has loaded nothing of it"
+    return "no sign says that it is an engine"
 
 
 def _is_leaving(links: Links, process: Process) -> bool:
@@ -166,7 +172,11 @@ def _signs(links: Links, request: Request, held: Mapping[int, Held], process: Pr
     What it holds is no sign by itself: a web server listens as well, and a notebook has memory on a GPU.
     """
     found = []
-    if environment := links.scene.environments.get(process.pid):
+    # An engine listens, and takes memory, when it has loaded its libraries. Who holds something with the interpreter
+    # alone is a `python -m http.server` of that environment, say: the interpreter is a sign only of what holds nothing
+    # yet, for --strays. A notebook there that has loaded any of its libraries cannot be told from an engine.
+    environment = links.scene.environments.get(process.pid)
+    if environment and (links.has_loaded(process.pid) or process.pid not in held):
         found.append(f"it runs in the engine environment {environment}")
     if process.pid in links.scene.marked:
         found.append("it carries our marker in its environment")

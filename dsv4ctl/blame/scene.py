@@ -29,8 +29,8 @@ class Scene:
     """A host at one moment. `processes` by pid; `listeners` are sockets in LISTEN and no others.
 
     `environments`: pid -> the engine environment it runs in, by executable and mapped libraries; `marked`: pids with
-    our marker in their environment; `units`: the names of our own units; `leaving`: pids of processes that are on their
-    way out with no sign of what they were left.
+    our marker in their environment; `bare`: those with an environment that have mapped no library of any; `units`: the
+    names of our own units; `leaving`: pids of processes that are on their way out with no sign of what they were left.
     """
 
     processes: Mapping[int, Process]
@@ -39,6 +39,7 @@ class Scene:
     holds: tuple[GpuHold, ...] = ()
     environments: Mapping[int, str] = field(default_factory=dict)
     marked: frozenset[int] = frozenset()
+    bare: frozenset[int] = frozenset()
     units: frozenset[str] = frozenset()
     leaving: frozenset[int] = frozenset()
 

@@ -116,6 +116,29 @@ def test_whoever_lives_in_another_namespace_is_never_ended(machine: Machine, kin
     assert engines(machine) or stray.poll() is not None
 
 
+def test_a_web_server_of_the_engines_own_environment_is_named_and_ended_only_when_evict_names_it(
+    machine: Machine,
+) -> None:
+    """Its interpreter is the engine's, and nothing that it has loaded is; nor is a prompt beside it touched."""
+    python = str(ENGINE / "bin/python")
+    web = machine.popen((python, "-m", "http.server", str(PORT), "--bind", "127.0.0.1"))
+    prompt = machine.popen((python, "-ic", "print('up', flush=True)"))
+    until(lambda: listening(machine, PORT))
+    pid = main_of(machine, PORT)
+
+    refused = command(machine, *TEARDOWN)
+    who = command(machine, "who", str(PORT)).stdout
+    assert refused.status == Status.FOREIGN, refused
+    assert f"foreign: pid {pid} (python" in who
+    assert f"--evict {pid}" in who
+    assert web.poll() is None
+
+    ended = command(machine, *TEARDOWN, "--evict", str(pid))
+    assert ended.status == Status.OK, ended
+    assert pid not in everybody(machine)
+    assert prompt.poll() is None
+
+
 def test_a_client_of_the_port_is_no_holder_and_survives(machine: Machine, behaviour: Behave) -> None:
     """B09, B04: only sockets in LISTEN yield anybody."""
     behaviour(PORT, **QUICK)

@@ -108,6 +108,49 @@ def test_whoever_only_has_sglang_in_its_arguments_survives() -> None:
     assert blame(scene(reader, listeners=(listens(30001, reader),)), ask(30001)).ended == frozenset()
 
 
+def test_programs_of_the_engines_environment_that_hold_nothing_asked_for_are_neither_named_nor_ended() -> None:
+    """A pip, a prompt, a pytest, a notebook with a port of its own, in the session of an engine that goes."""
+    others = (process(1100, 200), process(1101, 200), process(1102, 200), process(1103, 200, comm="jupyter"))
+    there = engine()
+    listening = (listens(30001, there[0]), listens(8888, others[3]))
+    engines = (1000, 1001, 1002, 1100, 1101, 1102, 1103)
+
+    found = blame(
+        scene(*there, *others, engines=engines, listeners=listening, bare=frozenset({1100, 1101})), ask(30001)
+    )
+
+    assert pids(found) == {p.pid for p in there}
+    assert {s.process.pid for s in found.suspects if s.process} == {1000}
+
+
+def test_whoever_listens_with_the_interpreter_alone_is_no_engine_and_ended_only_by_name() -> None:
+    """`python -m http.server` of the engine's environment on the port that is wanted."""
+    web = process(1000, 200)
+    there = scene(web, engines=(1000,), listeners=(listens(30001, web),), bare=frozenset({1000}))
+
+    assert blame(there, ask(everything=True)).suspects == ()
+    found = blame(there, ask(30001))
+
+    assert only(found).verdict is Verdict.FOREIGN
+    assert "has loaded nothing of it" in only(found).signs[0]
+    assert pids(found) == set()
+    assert pids(blame(there, ask(30001, evict=[web]))) == {1000}
+
+
+def test_a_prompt_of_the_engines_own_interpreter_that_started_the_engine_stays() -> None:
+    prompt = process(900, 200)
+    there = engine()
+    main = replace(there[0], parent_pid=900)
+    listening = (listens(30001, main),)
+
+    found = blame(
+        scene(prompt, main, *there[1:], engines=(900, 1000, 1001, 1002), listeners=listening, bare=frozenset({900})),
+        ask(30001),
+    )
+
+    assert pids(found) == {p.pid for p in there}
+
+
 def test_a_notebook_on_a_requested_gpu_is_foreign() -> None:
     notebook = process(1000, 1)
 
@@ -291,7 +334,7 @@ def test_everything_takes_every_engine_and_nobody_else() -> None:
 def test_everything_takes_the_orphans_of_the_import_window_that_hold_nothing_yet() -> None:
     orphans = [process(1001 + n, 1, group=1000) for n in range(2)]
     daemon = process(1200, 1)
-    there = scene(*orphans, daemon, engines=[1001, 1002, 1200])
+    there = scene(*orphans, daemon, engines=[1001, 1002, 1200], bare=frozenset({1001, 1002}))
 
     assert pids(blame(there, ask(everything=True))) == {1001, 1002}
 

@@ -47,6 +47,7 @@ def forests(draw: st.DrawFn) -> Scene:
         holds=tuple(holds(draw(st.sampled_from([0, 4])), p, believed=draw(st.booleans())) for p in draw(some)),
         environments={p.pid: VENV for p in draw(some)},
         marked=frozenset(p.pid for p in draw(st.lists(everybody, max_size=2))),
+        bare=frozenset(p.pid for p in draw(st.lists(everybody, max_size=1))),
         units=OURS,
         leaving=frozenset(p.pid for p in draw(st.lists(everybody, max_size=2))),
     )
@@ -144,7 +145,8 @@ def test_every_stray_engine_that_holds_what_was_asked_for_is_in_the_set_with_its
     spared = untouchable(scene) | below(scene, scene.self_pid)
     spared |= {pid for pid, p in scene.processes.items() if in_a_service(scene, p)}
     spared |= {pid for pid, p in scene.processes.items() if p.cgroup == CGROUPS[-1]}
-    strays = {pid for pid in holding & (scene.environments.keys() | scene.marked) if pid not in spared}
+    engines = (scene.environments.keys() - scene.bare) | scene.marked
+    strays = {pid for pid in holding & engines if pid not in spared}
     assert strays <= ended
     for stray in strays:
         children = {p.pid for p in scene.processes.values() if p.parent_pid == stray}
