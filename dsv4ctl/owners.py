@@ -25,7 +25,12 @@ def held(found: Iterable[Listener]) -> tuple[Holder, ...]:
 
 def _left_by(nobodys: Iterable[Listener]) -> dict[int, tuple[int, ...]]:
     """Whose sockets that nobody has may be, by inode: a process on its way out has given up the list of its files, and
-    the files only one by one. While a driver takes its time over one of them, the others stay as they are."""
+    the files only one by one. While a driver takes its time over one of them, the others stay as they are.
+
+    Only where everybody's files may be looked into, as the first process's: else their owner may just be hidden.
+    """
+    if not any(census.open_files(1)):
+        return {}
     leaving = [pid for pid in procs.pids() if threads.is_exiting(pid) and not any(census.open_files(pid))]
     return {one.inode: tuple(near) for one in nobodys if (near := _near(one, leaving))}
 
