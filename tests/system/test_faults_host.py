@@ -89,7 +89,7 @@ def test_time_wait_of_a_server_that_did_not_share_its_address_is_waited_for_and_
 
     assert deploying.stderr is not None
     said = ""
-    while f"waiting for port {PORT}: connections of a server that had not set SO_REUSEADDR" not in said:
+    while f"waiting for port {PORT}: nobody has it, but ended connections of a server" not in said:
         line = deploying.stderr.readline()
         assert line, said
         said += line
@@ -108,7 +108,7 @@ def test_a_start_by_systemd_alone_waits_for_time_wait_as_well(machine: Machine, 
     systemctl(machine, "start", "--no-block")
 
     wait_for_words(machine, "waiting for the kernel, at most ")
-    assert f"s more: http port {PORT}: connections of a server " in prop(machine, "StatusText")
+    assert f"s more: http port {PORT}: nobody has it, but ended connections of a server " in prop(machine, "StatusText")
     forget(machine)
 
     wait_for_active(machine)

@@ -51,17 +51,21 @@ def test_of_a_pair_only_the_role_and_only_the_gpus_go_that_are_asked_for(machine
     assert pids(machine) == dict.fromkeys((PREFILL, DECODE, ROUTER), "0")
 
 
-def test_evict_ends_a_foreign_process_on_a_port_and_nobody_else(machine: Machine) -> None:
+def test_evict_ends_whom_it_names_and_nobody_else(machine: Machine) -> None:
+    """Several at once: a foreign process on the port, and one that holds nothing."""
     web, other = serve(machine), machine.popen(("sleep", "600"))
+    idle = machine.popen(("sh", "-c", "echo $$; exec sleep 600"))
+    assert idle.stdout is not None
+    named = idle.stdout.readline().strip()
     pid = main_of(machine, PORT)
     refused = command(machine, "teardown", "--verify", "--port", str(PORT))
     assert refused.status == Status.FOREIGN
     assert web.poll() is None
 
-    done = command(machine, "teardown", "--verify", "--port", str(PORT), "--evict", str(pid))
+    done = command(machine, "teardown", "--verify", "--port", str(PORT), "--evict", str(pid), "--evict", named)
 
     assert done.status == Status.OK, done
-    assert pid not in everybody(machine)
+    assert not {pid, int(named)} & everybody(machine).keys()
     assert other.poll() is None
 
 
