@@ -139,10 +139,7 @@ def spec_options(command: Function) -> Function:
 def terms_options(command: Function) -> Function:
     """On which terms a change is made: --evict, --reason, --wait, --resume, --no-revert, --keep."""
     options = (
-        click.option(
-            "--evict", multiple=True, type=click.IntRange(2), metavar="PID",
-            help="End this foreign holder; may be given again.",
-        ),
+        evict_option,
         reason_option,
         wait_option,
         click.option("--resume", is_flag=True, help="End a pause, which else refuses it."),
@@ -158,6 +155,17 @@ def terms_options(command: Function) -> Function:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def evict_option(command: Function) -> Function:
+    """--evict PID, given to the command as a tuple."""
+    return click.option(
+        "--evict",
+        multiple=True,
+        type=click.IntRange(2),
+        metavar="PID",
+        help="End this foreign holder; may be given again.",
+    )(command)
 
 
 def full_option(command: Function) -> Function:

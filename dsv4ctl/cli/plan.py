@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4ctl.cli.options import Asked, full_option, spec_options
+from dsv4ctl.cli.options import Asked, evict_option, full_option, spec_options
 from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.problems import Status
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the plan down, for `deploy --plan FILE`.",
 )
+@evict_option
 @full_option
 @json_option("Print the plan as JSON.")
-def command(asked: Asked, out: Path | None, full: bool, reply: Reply) -> int:
+def command(asked: Asked, out: Path | None, evict: tuple[int, ...], full: bool, reply: Reply) -> int:
     """Show what deploy would do, step by step with reasons, and how the unit files change. Touches nothing.
 
     Exit status 0: nothing to do; 10: there are changes; anything else: deploy would be refused, for the reason shown.
     """
     from dsv4ctl import planning
 
-    made = planning.prepare(asked.host(), asked.spec())
+    made = planning.prepare(asked.host(), asked.spec(), planning.Terms(evict=evict))
     if out is not None:
         _save(made, asked, out)
     return show(made, reply, full=full)

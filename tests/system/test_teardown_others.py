@@ -81,6 +81,9 @@ def test_an_installed_web_server_is_refused_by_name_and_stopped_through_systemd_
         assert "systemctl stop nginx.service" in refused.stderr
     assert main_of(machine, PORT) == pid
 
+    planned = command(machine, "plan", *DEPLOY[1:], "--evict", str(pid))
+    assert planned.status == Status.CHANGES, planned.stderr
+    assert "stop nginx.service" in planned.stdout
     served = command(machine, *DEPLOY, "--evict", str(pid))
     assert served.status == Status.OK, served.stderr
     state = machine.run(("systemctl", "is-active", "nginx.service"), timeout_s=10, check=False).stdout.strip()
