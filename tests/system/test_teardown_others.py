@@ -83,7 +83,8 @@ def test_an_installed_web_server_is_refused_by_name_and_stopped_through_systemd_
 
     planned = command(machine, "plan", *DEPLOY[1:], "--evict", str(pid))
     assert planned.status == Status.CHANGES, planned.stderr
-    assert "stop nginx.service" in planned.stdout
+    assert f"end pid {pid} (python3, user root, nginx.service" in planned.stdout
+    assert main_of(machine, PORT) == pid
     served = command(machine, *DEPLOY, "--evict", str(pid))
     assert served.status == Status.OK, served.stderr
     state = machine.run(("systemctl", "is-active", "nginx.service"), timeout_s=10, check=False).stdout.strip()
