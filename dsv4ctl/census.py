@@ -112,7 +112,7 @@ def open_files(pid: int) -> Iterable[str]:
             numbers = os.listdir(folder)  # noqa: PTH208 -- as above
         for number in numbers:
             try:
-                yield os.readlink(f"{folder}/{number}")  # noqa: PTH115
+                yield os.readlink(f"{folder}/{number}")  # noqa: PTH115 -- as above
             except FileNotFoundError:  # closed meanwhile
                 continue
     except procs.GONE:

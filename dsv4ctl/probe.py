@@ -168,6 +168,7 @@ def _exchange(connection: socket.socket, request: _Request, end: float) -> tuple
     """Send a request, read its answer: status, body and what is wrong with it."""
     connection.settimeout(_left(end))
     connection.sendall(request.text)
+    # An HTTPResponse asks its socket for makefile() and nothing else; its annotation wants a whole socket.
     with closing(http.client.HTTPResponse(_Deadline(connection, end), method=request.method)) as response:  # type: ignore[arg-type]
         response.begin()
         body = response.read(BODY_LIMIT)

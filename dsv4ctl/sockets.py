@@ -11,9 +11,7 @@ from pathlib import Path
 
 from dsv4ctl import child, inetdiag, owners, procs, topology
 from dsv4ctl.model import Holder, Keeper, Listener, PortView, Process
-from dsv4ctl.sslines import Socket as Socket  # noqa: PLC0414 -- they are part of what this room says
-from dsv4ctl.sslines import parse_sockets as parse_sockets  # noqa: PLC0414
-from dsv4ctl.sslines import parse_ss as parse_ss  # noqa: PLC0414
+from dsv4ctl.sslines import Socket, parse_sockets, parse_ss
 
 SS_TIMEOUT_S = 10
 

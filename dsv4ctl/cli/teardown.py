@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dsv4ctl.cli.options import reason_option, roles_option, root_option, wait_option
+from dsv4ctl.cli.options import evict_option, reason_option, roles_option, root_option, wait_option
 from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.cli.seconds import Seconds
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--gpus", metavar="LIST", default=None, help='Only what uses these GPUs: "0-3" or "0,2".')
 @click.option("--strays", is_flag=True, help="Also every engine that nobody deployed, whatever it holds.")
-@click.option(
-    "--evict", multiple=True, type=click.IntRange(2), metavar="PID", help="Also this process; may be given again."
-)
+@evict_option
 @click.option(
     "--timeout", "limit_s", type=Seconds(), default=120, metavar="SECONDS", show_default=True,
     help="Time for the driver to let go.",

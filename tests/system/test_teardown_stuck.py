@@ -72,6 +72,16 @@ def stuck(machine: Machine, where: str) -> int:
     return int(stray.stdout.readline())
 
 
+def waits_and_serves(machine: Machine, words: str, release: Release) -> None:
+    """A deploy says so, starts nothing meanwhile, and serves when the holder is gone."""
+    deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
+    said = hear(deploying, words)
+    assert prop(machine, "ActiveState") in ("", "inactive")
+    release()
+    _, rest = deploying.communicate(timeout=60)
+    assert deploying.returncode == Status.OK, said + rest
+
+
 @pytest.mark.parametrize("where", ["main", "thread", "close"])
 def test_a_port_that_is_held_after_the_kill_is_told_and_refused_and_free_when_its_holder_is_gone(
     machine: Machine, behaviour: Behave, release: Release, where: str
@@ -124,12 +134,7 @@ def test_one_whose_files_never_close_is_known_by_what_it_holds_although_nothing_
     assert f"wait for the end of pid {pid} (python" in failed.stderr
     assert f"is in state D in request_wait_answer, listens on port {RENDEZVOUS}" in failed.stderr
 
-    deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
-    said = hear(deploying, f"wait for the end of pid {pid} (python")
-    assert prop(machine, "ActiveState") in ("", "inactive")
-    release()
-    _, rest = deploying.communicate(timeout=60)
-    assert deploying.returncode == Status.OK, said + rest
+    waits_and_serves(machine, f"wait for the end of pid {pid} (python", release)
 
 
 def test_a_deploy_waits_for_a_killed_holder_that_goes_late_and_then_serves(
@@ -138,14 +143,9 @@ def test_a_deploy_waits_for_a_killed_holder_that_goes_late_and_then_serves(
     """B01: no success is claimed right after SIGKILL without looking again."""
     behaviour(PORT, **QUICK)
     pid = stuck(machine, "main")
-    deploying = machine.popen(("dsv4ctl", "deploy", "--mode", "single-tp4", "--port", str(PORT)))
 
-    said = hear(deploying, f"killed, 1 left: pid {pid} (python, state D in ")
-    assert prop(machine, "ActiveState") in ("", "inactive")
-    release()
+    waits_and_serves(machine, f"killed, 1 left: pid {pid} (python, state D in ", release)
 
-    _, rest = deploying.communicate(timeout=60)
-    assert deploying.returncode == Status.OK, said + rest
     assert pid not in everybody(machine)
 
 

@@ -9,4 +9,4 @@ def test_a_hint_names_the_config_where_no_command_would_look_for_it() -> None:
     usual = Path("/etc/dsv4ctl/config.toml")
 
     assert elsewhere(usual, usual) == ""
-    assert elsewhere(Path("/tmp/my config.toml"), usual) == " --config '/tmp/my config.toml'"  # noqa: S108
+    assert elsewhere(Path("/home/op/my config.toml"), usual) == " --config '/home/op/my config.toml'"

@@ -117,8 +117,8 @@ def test_b49_no_role_is_bounced_with_another() -> None:
 @pytest.mark.parametrize("mode", ["single-tp4", "pd", "dual-tp4"])
 def test_another_interpreter_of_the_router_is_another_router_and_no_other_engine(mode: str) -> None:
     before = named(releases.render(releases.spec(mode)))
-    elsewhere = RouterSpec(python="/tmp/router/bin/python")  # noqa: S108 -- a name in a text
-    on = releases.machine(router=releases.router_build("/tmp/router/bin/python"))  # noqa: S108
+    elsewhere = RouterSpec(python="/opt/elsewhere/bin/python")
+    on = releases.machine(router=releases.router_build("/opt/elsewhere/bin/python"))
     after = named(releases.render(releases.spec(mode, router=elsewhere), on))
     assert {name for name in before if before[name].digest != after[name].digest} == {"router"} & before.keys()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsv4ctl import child, inetdiag, procs, sockets
+from dsv4ctl import child, inetdiag, procs, sockets, sslines
 from dsv4ctl.model import Family, Keeper, Listener, PortView
 from tests import ports
 
@@ -379,7 +379,7 @@ def test_each_line_of_ss_is_read() -> None:
     text = (RECORDED / "ss-tanHe-cgroup-6.1.0.txt").read_text()
     unit = "/system.slice/dsv4-server.service/libpod-payload"
 
-    assert sockets.parse_ss(text) == tuple(
+    assert sslines.parse_ss(text) == tuple(
         Listener(family=family, address=address, port=port, inode=inode, v6only=v6only, cgroup=unit)
         for family, address, port, inode, v6only in (
             (Family.IPV4, "127.0.0.1", 21002, 82687, False),
@@ -393,7 +393,7 @@ def test_each_line_of_ss_is_read() -> None:
             (Family.IPV6, "fe80::fc:ff:fe00:1", 21008, 82694, True),
         )
     )
-    assert [(found.state, found.peer) for found in sockets.parse_sockets(text) if found.state != "LISTEN"] == [
+    assert [(found.state, found.peer) for found in sslines.parse_sockets(text) if found.state != "LISTEN"] == [
         ("CLOSE-WAIT", "127.0.0.1:21011"),
         ("ESTAB", "127.0.0.1:21001"),
         ("TIME-WAIT", "127.0.0.1:21001"),
@@ -412,6 +412,6 @@ def test_each_line_of_ss_is_read() -> None:
     ],
 )
 def test_what_ss_cannot_tell_is_left_empty(extras: str, inode: int, cgroup: str) -> None:
-    (found,) = sockets.parse_ss(f"LISTEN 0 128 0.0.0.0:30001 0.0.0.0:* {extras}\n")
+    (found,) = sslines.parse_ss(f"LISTEN 0 128 0.0.0.0:30001 0.0.0.0:* {extras}\n")
 
     assert (found.inode, found.cgroup) == (inode, cgroup)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
 from . import ledger, options, titles, words
 from .messages import Pipe
@@ -80,7 +81,7 @@ def bind_error(error: OSError, address: tuple[object, ...]) -> str:
 def tell(path: str | None, line: str) -> None:
     """Add a line to a file that several servers may write to."""
     if path is not None:
-        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
+        with Path(path).open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
 
 
@@ -94,7 +95,7 @@ def dump(settings: Settings) -> None:
     # The interpreter's own words come first, so that the whole command line can be compared.
     whole = {"argv": sys.orig_argv, "environment": environment, "cwd": os.getcwd(), "limits": limits}  # noqa: PTH109
     fresh = f"{path}.new"
-    with open(fresh, "w", encoding="utf-8") as file:  # noqa: PTH123
+    with Path(fresh).open("w", encoding="utf-8") as file:
         json.dump(whole, file, indent=1)
     os.replace(fresh, path)  # noqa: PTH105 -- surrogates in names go through os, not through Path
 
