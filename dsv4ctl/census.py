@@ -34,9 +34,22 @@ def everything() -> dict[int, Process]:
 
     Measured: 90 ms of processor time for 2,000 processes.
     """
+    return of(procs.pids())
+
+
+def of(pids: Iterable[int]) -> dict[int, Process]:
+    """The same of some pids; one that is no process, or went meanwhile, is left out."""
     boot, boot_s = procs.boot_id(), time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    found = (_process(name, boot, boot_s) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
+    found = (_process(pid, boot, boot_s) for pid in pids)
     return {process.pid: process for process in found if process is not None}
+
+
+def sees_everybody() -> bool:
+    """Whether everybody's files may be looked into, as the first process's; else who has a socket may just be hidden.
+
+    Never of a process that lives in the pid namespace around ours.
+    """
+    return any(open_files(1))
 
 
 def with_command(process: Process) -> Process:
@@ -148,8 +161,8 @@ def device_users(pids: Iterable[int], devices: Path = DEVICES) -> dict[int, froz
     return {pid: nodes for pid in pids if (nodes := device_nodes(pid, devices))}
 
 
-def _process(name: str, boot: str, boot_s: float) -> Process | None:
-    folder = f"/proc/{name}"
+def _process(pid: int, boot: str, boot_s: float) -> Process | None:
+    folder = f"/proc/{pid}"
     try:
         stat = parse_stat(_text(f"{folder}/stat"))
         if stat.state in "ZX" and not stat.ended:

@@ -5,17 +5,21 @@ import pwd
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dsv4ctl import blame, census, gpus, procs, shm, sockets, threads
+from dsv4ctl import blame, census, gpus, procs, shm, signs, sockets, threads
 from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect, Verdict, words
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame.gpus import Proofs
+from dsv4ctl.clock import Clock, RealClock
 from dsv4ctl.free import Found
-from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Process
+from dsv4ctl.model import Gpu, GpuView, Holder, Identity, Instance, Process
 from dsv4ctl.problems import ForeignHolder, WrongOption
+from dsv4ctl.signs import Signs
 
-# How often a look is repeated that the host changed under.
-LOOKS = 20
-LOOKS_FOR_NOBODY = 4
+# A look that the host changed under is repeated for so long, and so often before what was found of the dead has to do: of
+# those that fork and end all the while nobody is left by the end of a look, but their group and their signs are told.
+LOOKS_FOR_THE_LIVING = 5
+PATIENCE_S = 2.0
+REAL = RealClock()
 # What an engine's processes are files of, whatever they call themselves. One of another name is looked at when it holds
 # something that was asked for.
 INTERPRETERS = ("python", "pypy", "sglang")
@@ -38,7 +42,7 @@ class Wanted:
     users: frozenset[int] = frozenset()
 
 
-def look(wanted: Wanted, view: GpuView | None = None) -> Found:
+def look(wanted: Wanted, view: GpuView | None = None, clock: Clock = REAL) -> Found:
     """Look at the host and judge. `view`: the GPUs as they were read just now, else they are read when wanted.
 
     A holder that ended while it was looked at may have handed on what it holds, so then it is looked again.
@@ -46,15 +50,28 @@ def look(wanted: Wanted, view: GpuView | None = None) -> Found:
     the rim raises.
     """
     seen = view if view is not None else _read(wanted)
-    for number in range(LOOKS):
-        found = _look(wanted, seen)
-        stale = [suspect for suspect in found.blame.suspects if _is_stale(suspect)]
-        # Whoever is still nobody after some looks is hidden from us, and not on his way out.
-        hidden = number >= LOOKS_FOR_NOBODY and all(suspect.process is None for suspect in stale)
-        if found.blame.trees or not stale or hidden:
+    began, looks = clock.now(), 0
+    while True:
+        found, looks = _look(wanted, seen), looks + 1
+        is_late = clock.now() - began >= PATIENCE_S
+        if _is_settled(found.blame) or (looks >= LOOKS_FOR_THE_LIVING and (is_late or _has_to_do(found.blame))):
             break
     _refuse_spared(wanted.evict, found)
     return found
+
+
+def _is_settled(found: Blame) -> bool:
+    """Whether a look says how things are, and not how they were when it began."""
+    if not any(map(_is_stale, found.suspects)):
+        return True
+    return any(procs.alive(tree.root.identity) for tree in found.trees if not tree.leaving)
+
+
+def _has_to_do(found: Blame) -> bool:
+    """Whether more looks would tell no more: those to be ended are known, or whoever is nobody is hidden from us."""
+    stale = [suspect for suspect in found.suspects if _is_stale(suspect)]
+    is_hidden = all(suspect.process is None for suspect in stale) and not census.sees_everybody()
+    return is_hidden or any(not tree.leaving for tree in found.trees)
 
 
 def _refuse_spared(evict: tuple[int, ...], found: Found) -> None:
@@ -76,9 +93,16 @@ def _not_to_be_ended(suspect: Suspect, hint: str) -> ForeignHolder:
 
 
 def _look(wanted: Wanted, seen: GpuView) -> Found:
-    processes = census.everything()
+    # Whoever has a port is looked at on the spot: by the end of the census he may have forked, and gone.
+    on_ports = sockets.holders_on(wanted.ports)
+    met = {process.pid for holder in on_ports for process in holder.processes}
+    there, shown = census.of(met), signs.of(met)
+    processes = there | census.everything()
+    known = {pid: shown[pid] for pid, process in there.items() if processes[pid].identity == process.identity}
     holds = gpu_holds(seen, processes, wanted.gpus)
-    scene = _scene(wanted, processes, holds)
+    holding = {hold.pid for hold in holds if hold.believed}
+    likely = {pid for pid, process in processes.items() if _may_be_an_engine(process)}
+    scene = _scene(wanted, processes, holds, on_ports, signs.of((likely | holding) - known.keys()) | known)
     request = Request(
         ports=wanted.ports,
         gpus=wanted.gpus,
@@ -139,24 +163,26 @@ def _read(wanted: Wanted) -> GpuView:
     return gpus.read() if wanted.gpus or wanted.everything else GpuView()
 
 
-def _scene(wanted: Wanted, processes: Mapping[int, Process], holds: tuple[GpuHold, ...]) -> Scene:
-    holding = {hold.pid for hold in holds if hold.believed}
-    likely = {pid for pid, process in processes.items() if _may_be_an_engine(process)}
-    on_ports = sockets.holders_on(wanted.ports)
-    holding |= {process.pid for holder in on_ports for process in holder.processes}
-    environments = {pid: name for pid in likely | holding if (name := census.environment_of(pid))}
-    marked = frozenset(pid for pid in likely | holding if "DSV4CTL_INSTANCE" in procs.environment(pid))
-    engines = environments.keys() | marked
+def _scene(
+    wanted: Wanted,
+    processes: Mapping[int, Process],
+    holds: tuple[GpuHold, ...],
+    on_ports: tuple[Holder, ...],
+    shown: Mapping[int, Signs],
+) -> Scene:
+    holding = {hold.pid for hold in holds if hold.believed} | {p.pid for holder in on_ports for p in holder.processes}
+    engines = {pid for pid, one in shown.items() if one.of_engine}
+    elsewhere = sockets.holders_on((), engines) if engines else ()
     return Scene(
         processes=processes,
         self_pid=os.getpid(),
-        listeners=sockets.holders_on(wanted.ports, engines) if engines else on_ports,
+        listeners=(*on_ports, *(holder for holder in elsewhere if holder.listener.port not in wanted.ports)),
         holds=holds,
-        environments=environments,
-        marked=marked,
-        bare=frozenset(pid for pid in environments if not census.libraries(pid)),
+        environments={pid: one.environment for pid, one in shown.items() if one.environment},
+        marked=frozenset(pid for pid, one in shown.items() if one.marked),
+        bare=frozenset(pid for pid, one in shown.items() if one.bare),
         units=wanted.units,
-        leaving=frozenset(pid for pid in holding - engines if threads.is_exiting(pid)),
+        leaving=frozenset(pid for pid in holding if pid in shown and shown[pid].leaving),
     )
 
 

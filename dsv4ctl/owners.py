@@ -7,6 +7,9 @@ from dsv4ctl.model import Holder, Listener
 
 # A cgroup that tells nothing of the owner: everybody's, or systemd's own, which makes sockets for others to inherit.
 TELLS_NOTHING = frozenset({"", "/", "/init.scope"})
+# Processes that fork and end hand a socket on from one to the next, and a look at one after the other may meet none that
+# still has it. A look at a cgroup takes a millisecond or so; one at all processes is not repeated here.
+LOOKS = 5
 
 
 def held(found: Iterable[Listener]) -> tuple[Holder, ...]:
@@ -14,13 +17,25 @@ def held(found: Iterable[Listener]) -> tuple[Holder, ...]:
     every = tuple(found)
     having: dict[int, tuple[int, ...]] = {}
     for cgroup in {listener.cgroup for listener in every} - TELLS_NOTHING:
-        inodes = {listener.inode for listener in every if listener.cgroup == cgroup}
-        having |= of(inodes, procs.cgroup_pids(cgroup))
+        having |= _inside(cgroup, {listener.inode for listener in every if listener.cgroup == cgroup})
     if missing := {listener.inode for listener in every} - having.keys() - {0}:
         having |= of(missing, procs.pids())
     if nobodys := [listener for listener in every if listener.inode and listener.inode not in having]:
         having |= _left_by(nobodys)
     return tuple(holder(listener, having.get(listener.inode, ())) for listener in every)
+
+
+def _inside(cgroup: str, inodes: set[int]) -> dict[int, tuple[int, ...]]:
+    """Who in a cgroup has these sockets open, by inode."""
+    found: dict[int, tuple[int, ...]] = {}
+    before: tuple[int, ...] = ()
+    for _ in range(LOOKS):
+        # Whoever has been looked into and is still there has not got it; where nobody came nobody is looked into again.
+        if inodes <= found.keys() or (pids := procs.cgroup_pids(cgroup)) == before:
+            break
+        found |= of(inodes - found.keys(), pids)
+        before = pids
+    return found
 
 
 def _left_by(nobodys: Iterable[Listener]) -> dict[int, tuple[int, ...]]:
@@ -29,7 +44,7 @@ def _left_by(nobodys: Iterable[Listener]) -> dict[int, tuple[int, ...]]:
 
     Only where everybody's files may be looked into, as the first process's: else their owner may just be hidden.
     """
-    if not any(census.open_files(1)):
+    if not census.sees_everybody():
         return {}
     leaving = [pid for pid in procs.pids() if threads.is_exiting(pid) and not any(census.open_files(pid))]
     return {one.inode: tuple(near) for one in nobodys if (near := _near(one, leaving))}

@@ -12,7 +12,7 @@ from dsv4ctl.model import Holder, Instance, Peer, Role, Unit
 from dsv4ctl.problems import NotReady
 
 ASK_TIMEOUT_S = 5.0
-# A router looks at its workers every 3 s, or every 10 where they have no /ready.
+# A router looks at its workers every second, or every 10 where they have no /ready.
 LOOK_AGAIN_S = 0.2
 
 

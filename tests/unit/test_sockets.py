@@ -1,7 +1,6 @@
 """Ports with real sockets on loopback: each kind of listener, and each kind of socket that is none."""
 
 import os
-import random
 import re
 import socket
 import subprocess
@@ -51,10 +50,7 @@ KINDS = {
 @pytest.fixture
 def port() -> int:
     """A port that nobody uses, and that nobody takes meanwhile: of those that are ours alone."""
-    mine = ports.of_this_process()
-    while sockets.blocked("", number := random.choice(mine)):  # noqa: S311 -- no secret
-        pass
-    return number
+    return ports.unused()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_a_pair_is_named_with_the_bootstrap_port_of_its_prefill_and_every_port_i
         *("--prometheus-host", "0.0.0.0", "--prometheus-port", "20024", "--policy", "round_robin"),  # noqa: S104
         *("--pd-disaggregation", "--prefill", "http://127.0.0.1:20002", "20003", "--decode", "http://127.0.0.1:20012"),
         *("--worker-startup-timeout-secs", "604800", "--worker-startup-check-interval", "2"),
-        *("--health-check-endpoint", "/ready", "--health-check-interval-secs", "3", "--health-check-timeout-secs", "3"),
+        *("--health-check-endpoint", "/ready", "--health-check-interval-secs", "1", "--health-check-timeout-secs", "3"),
         *("--health-failure-threshold", "2", "--health-success-threshold", "1", "--disable-circuit-breaker"),
         *("--shutdown-grace-period-secs", "90"),
     )
@@ -54,6 +54,18 @@ def test_servers_are_chosen_among_by_what_they_have_cached() -> None:
     assert words[at : at + 3] == ("--worker-urls", "http://127.0.0.1:20002", "http://127.0.0.1:20012")
     assert following(words, "--policy") == "cache_aware"
     assert "--pd-disaggregation" not in words
+
+
+def test_a_request_is_tried_for_longer_than_it_takes_to_find_out_that_a_server_has_died() -> None:
+    """cache_aware sends it to the server that knows the prompt, whether that one answers or not."""
+    words = command(SPEC, SERVERS, TODAY, has_ready=True)
+    tries, first_ms, factor = (
+        int(following(words, f"--retry-{name}")) for name in ("max-retries", "initial-backoff-ms", "backoff-multiplier")
+    )
+    waits_s = sum(first_ms / 1000 * factor**n for n in range(tries - 1))
+    known_after_s = sum(int(following(words, f"--health-{name}")) for name in ("check-interval-secs", "failure-threshold"))
+    assert waits_s > 1.2 * known_after_s  # it varies each wait by a fifth
+    assert not [word for word in command(SPEC, PAIR, TODAY, has_ready=True) if word.startswith("--retry")]
 
 
 def test_an_engine_without_ready_is_asked_for_its_health_with_more_patience_than_it_has_itself() -> None:

@@ -124,9 +124,10 @@ def test_nothing_is_handed_over(start: Start, half: str, queue: str, words: str)
 @pytest.mark.parametrize(("half", "kind"), [("prefill", "repeated"), ("decode", "other")])
 def test_what_is_handed_over_is_spoiled(start: Start, half: str, kind: str) -> None:
     halves = start(**{half: {"wrong_tokens": kind}})
-    said = [text(halves.cross()[1].result(5)) for _ in range(2)]
-    assert (len(set(said[0].split())) == 1) == (kind == "repeated")
-    assert (said[0] == said[1]) == (kind == "repeated")
+    # Two of six words may well be the same by chance: there are not many that the stand-in says.
+    said = [text(halves.cross()[1].result(5)) for _ in range(6)]
+    assert all((len(set(one.split())) == 1) == (kind == "repeated") for one in said)
+    assert (len(set(said)) == 1) == (kind == "repeated")
 
 
 def test_kv_arrives_and_nothing_is_answered(start: Start) -> None:
