@@ -15,8 +15,8 @@ from dsv4ctl.model import Gpu, GpuView, Holder, Identity, Instance, Process
 from dsv4ctl.problems import ForeignHolder, WrongOption
 from dsv4ctl.signs import Signs
 
-# A look that the host changed under is repeated for so long, and so often before what was found of the dead has to do: of
-# those that fork and end all the while nobody is left by the end of a look, but their group and their signs are told.
+# A look that the host changed under is repeated for so long, and so often before what was found of the dead has to do:
+# of those that fork and end all the while nobody is left at the end of a look, but their group and signs are told.
 LOOKS_FOR_THE_LIVING = 5
 PATIENCE_S = 2.0
 REAL = RealClock()

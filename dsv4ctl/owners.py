@@ -7,8 +7,8 @@ from dsv4ctl.model import Holder, Listener
 
 # A cgroup that tells nothing of the owner: everybody's, or systemd's own, which makes sockets for others to inherit.
 TELLS_NOTHING = frozenset({"", "/", "/init.scope"})
-# Processes that fork and end hand a socket on from one to the next, and a look at one after the other may meet none that
-# still has it. A look at a cgroup takes a millisecond or so; one at all processes is not repeated here.
+# Processes that fork and end hand a socket on from one to the next, and a look at one after the other may meet none
+# that still has it. A look at a cgroup takes a millisecond or so; one at all processes is not repeated here.
 LOOKS = 5
 
 
