@@ -7,6 +7,8 @@ import socket
 # Eight at most, and the ephemeral range begins at 32768.
 FIRST = 20_000
 EACH = 1_500
+# Those up to here are for engines that run on in the background, the others are drawn.
+BACKGROUND = 1_200
 
 
 def of_this_process() -> range:
@@ -17,7 +19,7 @@ def of_this_process() -> range:
 
 def unused() -> int:
     """One of them that nobody has, nor had a minute ago: what is left of a connection refuses a bind (TIME_WAIT)."""
-    while not _is_unused(number := random.choice(of_this_process())):  # noqa: S311 -- no secret
+    while not _is_unused(number := random.choice(of_this_process()[BACKGROUND:])):  # noqa: S311 -- no secret
         pass
     return number
 

@@ -26,15 +26,6 @@ ENGINE = Path(__file__).with_name("script_engine.py")
 PATIENCE_S = 30.0
 
 
-def free_port() -> int:
-    """A port that nobody has now; of those that engines in the background are not given."""
-    for port in ports.of_this_process()[1200:]:
-        with socket.socket() as trial, contextlib.suppress(OSError):
-            trial.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
-
-
 @dataclass
 class Bench:
     """One supervisor, its folders, and everything it said."""
@@ -132,7 +123,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A supervisor's surroundings; whatever is still there at the end of the test is ended."""
-    port = free_port()
+    port = ports.unused()
     instance = Instance(
         name="server", role=Role.SERVER, unit="dsv4-server.service", argv=(), environment=(), host="127.0.0.1",
         port=port, rendezvous_port=port + 1, tp=1, gpus=(), gpu_uuids=(), model="some/model", served_model_name="dsv4",
