@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dsv4ctl import installed, procs, proof, sockets, standing, systemd
+from dsv4ctl import installed, logbook, procs, proof, sockets, standing, systemd
 from dsv4ctl.due import DOWN, UP
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
 from dsv4ctl.names import instance_of
 from dsv4ctl.problems import NotReady
-from dsv4ctl.telling import Seen, Tell, Waits
+from dsv4ctl.telling import Seen, Tell, Waits, Wrote
 
 # One `systemctl show` takes 7-9 ms. Near the end of a start looks are so close that readiness is found at once; before
 # that, for up to an hour, they must not cost the engine a part of a core.
@@ -132,6 +132,8 @@ def _give_up(host: Host, instance: Instance, seen: Mapping[str, Looked], tell: T
     """Stop the unit, so that systemd does not go on starting what never served, and say why."""
     unit, state = seen[instance.unit].unit, seen[instance.unit].state
     down(host, instance.unit, tell)
+    wrote = logbook.last_lines(host, instance.unit, state) if state is not None else ()
+    tell(Wrote(instance.unit, wrote))
     # What was seen last may have been the wait for a restart, which there is none any more.
     ended = unit.active if unit.active is ActiveState.INACTIVE else ActiveState.FAILED
     found = standing.of(replace(unit, active=ended, sub="", main_pid=0), state)
@@ -142,7 +144,8 @@ def _give_up(host: Host, instance: Instance, seen: Mapping[str, Looked], tell: T
         said += _strangers(instance)
     said += _others(seen, instance.unit)
     advice = found.advice or f"dsv4ctl logs {instance.name}"
-    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=advice, details={"unit": instance.unit})
+    details = {"unit": instance.unit, "wrote": wrote}
+    raise NotReady(f"cannot bring up {instance.unit}: {said}", hint=advice, details=details)
 
 
 def _others(seen: Mapping[str, Looked], unit: str) -> str:

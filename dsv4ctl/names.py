@@ -9,6 +9,8 @@ UNIT_FOLDER = "/etc/systemd/system"
 INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances"
 # A section that systemd skips, and that every unit of ours has.
 MARKER = "[X-Dsv4ctl]"
+# How a line of the supervisor's own begins, among those of its engine.
+NOTE = "dsv4ctl: "
 
 
 def instance_of(unit: str) -> str:

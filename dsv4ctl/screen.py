@@ -138,6 +138,11 @@ def phase_line(unit: Unit, state: RunState | None) -> str:
     return f"{unit.active} ({unit.sub})"
 
 
+def wrote(unit: str, lines: Sequence[str]) -> tuple[str, ...]:
+    """What a unit that fails wrote last, under a heading; nothing where it wrote nothing."""
+    return (f"the last lines of {unit}:", *(f"  | {line}" for line in lines)) if lines else ()
+
+
 def whose(step: Step | None, unit: Unit) -> str:
     """The unit's name to be put before its words, where the step is about several."""
     return f"{unit.name.removesuffix('.service')}: " if isinstance(step, StartTogether) else ""

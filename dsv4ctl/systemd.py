@@ -232,8 +232,10 @@ def journal(*units: str, lines: int, since: float | None = None, invocation: str
     """
     span = [f"--since=@{since:.6f}"] if since is not None else []
     run = [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"] if invocation else []
-    argv = [*JOURNALCTL, *_of(units), f"--lines={lines}", *span, *run]
-    return tuple(map(parse_entry, child.run(argv, timeout_s=JOURNAL_TIMEOUT_S).stdout.splitlines()))
+    # Forwards from a moment, journalctl counts its lines from there (systemd 252): those are the first.
+    argv = [*JOURNALCTL, *_of(units), "--reverse", f"--lines={lines}", *span, *run]
+    found = child.run(argv, timeout_s=JOURNAL_TIMEOUT_S).stdout.splitlines()
+    return tuple(map(parse_entry, reversed(found)))
 
 
 def follow_journal(*units: str, lines: int) -> Iterator[Entry]:

@@ -45,5 +45,13 @@ class Warns:
     words: str
 
 
-Said: TypeAlias = Planned | Doing | Seen | Waits | Warns
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """What the engine or router of a unit that fails wrote last, the oldest line first."""
+
+    unit: str
+    lines: tuple[str, ...]
+
+
+Said: TypeAlias = Planned | Doing | Seen | Waits | Warns | Wrote
 Tell: TypeAlias = Callable[[Said], None]

@@ -12,7 +12,7 @@ from dsv4ctl import screen, screen_plan
 from dsv4ctl.cli.reply import Reply
 from dsv4ctl.free import AwaitGpus, AwaitPorts
 from dsv4ctl.steps import Start, StartTogether, Step, Stop
-from dsv4ctl.telling import Doing, Planned, Said, Seen, Tell, Waits, Warns
+from dsv4ctl.telling import Doing, Planned, Said, Seen, Tell, Waits, Warns, Wrote
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -76,6 +76,9 @@ class Lines:
             case Waits():
                 if time.monotonic() - self._at >= WAITS_S:
                     self._say(f"  {what.words}")
+            case Wrote():
+                for line in screen.wrote(what.unit, what.lines):
+                    click.echo(line, err=True)
             case Seen():
                 self._see(what)
 
@@ -108,6 +111,9 @@ class View:
                 self._next(what.step)
             case Warns():
                 self._print(f"warning: {what.words}")
+            case Wrote():
+                for line in screen.wrote(what.unit, what.lines):
+                    self._print(line)
             case Seen():
                 self._seen[what.unit.name] = what
             case Waits():

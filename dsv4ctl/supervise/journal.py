@@ -6,6 +6,8 @@ import select
 import sys
 from collections.abc import Mapping
 
+from dsv4ctl.names import NOTE
+
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 # journald's own LineMax= of 48 KiB: it breaks a longer line as well.
 LONGEST_LINE_BYTES = 48 * 1024
@@ -59,7 +61,7 @@ class Journal:
     def note(self, text: str) -> None:
         """One line of our own. A progress bar of the engine's that stands there without a line end is ended first."""
         start = "\n" if self._within_a_line else ""
-        self._write(f"{start}dsv4ctl: {text}\n".encode(errors="replace"))
+        self._write(f"{start}{NOTE}{text}\n".encode(errors="replace"))
 
 
 def _plain(text: bytes) -> bytes:

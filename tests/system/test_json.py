@@ -115,4 +115,5 @@ def test_a_deploy_that_fails_says_the_unit_and_what_it_came_from(machine: Machin
     assert (done.status, problem["kind"]) == (Status.REVERTED, "reverted")
     assert (problem["details"]["failed"], problem["details"]["serves"]) == (2, 1)
     because = problem["details"]["because"]
-    assert (because["kind"], because["details"]) == ("not ready", {"unit": "dsv4-server.service"})
+    assert (because["kind"], because["details"]["unit"]) == ("not ready", "dsv4-server.service")
+    assert any("error: " in line for line in because["details"]["wrote"])

@@ -126,6 +126,8 @@ while len(entries := systemd.journal(NAME, lines=50, invocation=invocation)) < 3
 out = [[e.message, e.priority] for e in entries if e.identifier != "systemd"]
 out.append([len(systemd.journal(NAME, lines=1)), len(systemd.journal(NAME, lines=9, since=began + 600))])
 out.append(len(systemd.journal(NAME, lines=50, invocation="0" * 32)))
+whole, last = (systemd.journal(NAME, lines=lines, since=began) for lines in (50, 2))
+out.append(len(whole) > 2 and last == whole[-2:])
 following = systemd.follow_journal(NAME, lines=1); next(following)
 procs.signal(procs.identity(systemd.show([NAME])[NAME].main_pid), signal.SIGUSR1)
 out.append(next(following).message)
@@ -135,7 +137,7 @@ following.close()
 
     assert out[:2] == [["café up", 6], ["bad \ufffd byte", 3]]
     assert out[2] == [1, 0]
-    assert out[3:] == [0, "told"]
+    assert out[3:] == [0, True, "told"]
 
 
 def test_the_unit_that_listens_is_named_by_its_cgroup_and_so_is_its_process(machine: Machine) -> None:

@@ -10,7 +10,7 @@ from rich.live import Live
 from dsv4ctl.cli.live import Lines, View
 from dsv4ctl.model import ActiveState, Phase, RunState
 from dsv4ctl.steps import Reload, Start, StartTogether
-from dsv4ctl.telling import Doing, Seen
+from dsv4ctl.telling import Doing, Seen, Wrote
 from tests.unit.test_plan import unit
 from tests.unit.test_plan_modes import DECODE, PREFILL, asked
 
@@ -42,6 +42,17 @@ def test_plain_lines_of_several_units_say_whose_they_are_and_each_has_its_own_pa
         "dsv4-decode: loading weights 1/46",
         "dsv4-decode: loading weights 46/46",
     ]
+
+
+def test_what_a_unit_wrote_last_stands_below_its_name_and_nothing_where_it_wrote_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Lines().tell(Wrote(PREFILL, ()))
+    Lines().tell(Wrote(DECODE, ("RuntimeError: no", "Received sigquit")))
+
+    said = capsys.readouterr().err.splitlines()
+
+    assert said == [f"the last lines of {DECODE}:", "  | RuntimeError: no", "  | Received sigquit"]
 
 
 def test_a_terminal_of_few_lines_shows_both_halves_however_much_was_done_before() -> None:
