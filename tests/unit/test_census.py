@@ -138,6 +138,7 @@ def test_a_program_of_another_environment_is_no_engine(start: Start, tmp_path: P
 
 
 def test_device_nodes_are_found_open_and_mapped(start: Start, tmp_path: Path) -> None:
+    """B27: who holds memory of a GPU is looked for by its device nodes."""
     for name in ("nvidia0", "nvidiactl", "nvidia-caps", "null"):
         (tmp_path / name).write_bytes(b"x" * 100)
     opened = start(OPENS.format(path=str(tmp_path / "nvidia0")))

@@ -47,6 +47,7 @@ def test_b65_a_role_is_bound_to_the_node_and_the_cpus_of_its_own_gpus(asked: tup
 
 
 def test_b65_interleaved_gpus_are_bound_by_where_each_is_and_not_by_their_numbers() -> None:
+    """B65: the node is that of each GPU's own PCI address."""
     assert placement.place(gpus(1, 3, 5, 7), INTERLEAVED).binding == Binding(node=1, cpus=CPUS[1])
     assert placement.place(gpus(*LOW), INTERLEAVED) == Placement(
         because="it spans nodes: GPUs 0,2 on 0 and GPUs 1,3 on 1", warns=True, engine_may_bind=True

@@ -326,6 +326,7 @@ def test_the_cgroup_of_a_process_is_the_unified_one(text: str, cgroup: str) -> N
 
 
 def test_the_pids_of_a_cgroup_are_those_in_it_and_below_it(start: Start, cgroup: Path) -> None:
+    """B53: emptiness is read and never inferred."""
     outer = start(HEEDS_TERM, cgroup=cgroup)
     inner = start(HEEDS_TERM, cgroup=cgroup / "inner")
 

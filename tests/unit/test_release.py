@@ -229,6 +229,7 @@ def test_gpus_that_cannot_be_read_at_all_give_the_reason() -> None:
 
 
 def test_b32_a_gpu_split_by_mig_is_refused_in_one_line_with_the_way_out() -> None:
+    """B32: a role never runs on a slice."""
     first, *others = releases.gpus().gpus
     view = GpuView(gpus=(replace(first, mig=True), *others))
     with pytest.raises(GpuProblem, match=r"GPUs 0 are split by MIG.*nvidia-smi -i 0 -mig 0"):

@@ -13,6 +13,7 @@ from tests.releases import command, environment, seconds, service, settings, spe
 
 
 def test_b38_the_driver_is_waited_for_and_not_required() -> None:
+    """B38: a host without persistenced starts as well."""
     unit = settings(spec())
     for key in ("Wants", "After"):
         assert {"nvidia-persistenced.service", "modprobe@nvidia_uvm.service"} <= set(unit.last("Unit", key).split())
@@ -189,6 +190,7 @@ def binding(asked: HostSpec, on: Machine | None = None) -> tuple[str, str, str]:
 
 
 def test_b65_threads_and_memory_are_bound_to_the_node_of_the_roles_own_gpus() -> None:
+    """B65: a CPU list and a memory mask that do not agree are worse than none."""
     upper = replace(modes.BUILT_IN["single-tp4"].roles[0], gpus=(4, 5, 6, 7))
     assert binding(spec()) == ("0-31", "bind", "0")
     assert binding(spec(mode=Mode(name="upper", roles=(upper,)))) == ("32-63", "bind", "1")
@@ -232,6 +234,7 @@ def test_a_role_that_spans_nodes_is_told_with_its_gpus() -> None:
 
 
 def test_b64_gpus_are_those_that_were_looked_at_whatever_order_the_driver_lists_them_in() -> None:
+    """B64: CUDA's own order is fastest first."""
     view = releases.gpus()
     turned = releases.machine(gpus=replace(view, gpus=tuple(reversed(view.gpus))))
     (instance,), (other,) = (releases.render(spec(), on).instances for on in (releases.machine(), turned))

@@ -77,6 +77,7 @@ def test_a_holder_on_its_way_out_is_said_to_be_that_and_not_somebody_else() -> N
 
 
 def test_in_a_pid_namespace_of_our_own_one_pid_that_does_not_fit_takes_the_belief_from_all() -> None:
+    """B29: in a container the driver's numbers may be those of the host."""
     there = proofs(WORKER, nodes=(1000,), own_pids=False)
 
     assert gpus.holds(listed(1000), there)[0].believed
@@ -94,6 +95,7 @@ def test_memory_that_nobody_is_listed_for_is_said_so_and_a_missing_list_is_no_em
 
 
 def test_whoever_has_the_device_open_is_shown_for_unattributed_memory_and_never_judged() -> None:
+    """B27: memory in use and nobody listed for it."""
     (hold,) = gpus.by_device(replace(GPU, used_bytes=8 * GIB), proofs(WORKER, nodes=(1000,)))
 
     assert (hold.pid, hold.believed) == (1000, False)
