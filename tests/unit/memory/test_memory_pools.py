@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsv4ctl.memory import asked, layout, pool
+from dsv4ctl.memory import asked, layout, pool, weights
 from dsv4ctl.memory.asked import Ask, Speculation, Switches
 from dsv4ctl.memory.figures import total
 from dsv4ctl.memory.layout import NOW
@@ -42,6 +42,33 @@ def pools(asked_for: Ask, budget_gib: float) -> Pool:
 def test_a_budget_buys_the_tokens_that_the_engine_makes_of_it(budget_gib: int, plain: int, with_eagle: int) -> None:
     assert pools(ask(), budget_gib).tokens == plain
     assert pools(ask(speculation=EAGLE), budget_gib).tokens == with_eagle
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights_gib", "tp", "attention_dp", "millions"),
+    [
+        ("fp4", 39.3, 4, 1, (4.63, 5.34, 6.05, 6.76, 9.45, 5.17)),
+        ("nvfp4", 41.3, 4, 1, (4.32, 5.04, 5.75, 6.46, 8.98, 4.90)),
+        ("fp4", 21.5, 8, 1, (7.32, 8.04, 8.75, 9.46, 13.67, 7.63)),
+        ("nvfp4", 22.5, 8, 1, (7.17, 7.89, 8.60, 9.31, 13.43, 7.49)),
+        ("fp4", 26.1, 8, 8, (6.62, 7.34, 8.05, 8.76, 12.57, 6.97)),
+    ],
+)
+def test_the_pools_of_rtx_pro_6000_are_those_of_the_configurator_for_each_layout_checkpoint_and_fraction(
+    kind: str, weights_gib: float, tp: int, attention_dp: int, millions: tuple[float, ...]
+) -> None:
+    usual: dict[str, Any] = {"tp": tp, "attention_dp": attention_dp, "running_requests": 64 * attention_dp}
+
+    def tokens(fraction: float, **flags: Any) -> float:
+        asked_for = ask(checkpoint=kind, **usual, **flags)
+        draft = weights.draft(asked_for.checkpoint, tp, stages=1).bytes / GIB if flags.get("speculation") else 0.0
+        return pools(asked_for, 94.0 * fraction - weights_gib - draft).tokens / 1e6
+
+    found = [*map(tokens, (0.75, 0.80, 0.85, 0.90)), tokens(0.85, window_ratio=0.02), tokens(0.85, speculation=EAGLE)]
+
+    # The weights are told to a tenth of a GiB; those of a draft are estimates.
+    assert found[:5] == pytest.approx(millions[:5], abs=0.01)
+    assert found[5] == pytest.approx(millions[5], rel=0.006)
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=range(len(RECORDED)))
