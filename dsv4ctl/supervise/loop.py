@@ -88,14 +88,8 @@ def _admitted(admission: Admission, lull: Lull) -> SuperviseExit:
         return _refused(voice, failed)
     hearing = Hearing(journal, key, clock)
     inbox.follow(child, hearing)
-    voice.tell(
-        replace(
-            voice.state,
-            phase=Phase.STARTING,
-            words=words.doing(Phase.STARTING, instance.role),
-            engine_pid=child.identity.pid,
-        )
-    )
+    doing = words.doing(Phase.STARTING, instance.role)
+    voice.tell(replace(voice.state, phase=Phase.STARTING, words=doing, engine_pid=child.identity.pid))
     own = Territory(cgroup=territory.claim(instance.unit, environment), engine=child.identity)
     run = Run(
         instance=instance,

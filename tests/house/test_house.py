@@ -1,5 +1,6 @@
 """The house keeps its own rules: formatting, types, the direction of imports, nothing dead, nothing undeclared."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,18 @@ def test_no_code_is_dead() -> None:
     kinds = ("unused function", "unused class", "unused method", "unused import", "unreachable")
     dead = [line for line in found if line.startswith("dsv4ctl/") and any(kind in line for kind in kinds)]
     assert not dead, "\n".join(dead)
+
+
+def test_no_function_outgrows_one_page() -> None:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = {path: ast.walk(ast.parse(path.read_text())) for path in (ROOT / "dsv4ctl").rglob("*.py")}
+    long = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path, nodes in found.items()
+        for node in nodes
+        if isinstance(node, kinds) and (node.end_lineno or 0) - node.lineno >= 50
+    ]
+    assert not long, "\n".join(long)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dsv4ctl").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
