@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dsv4ctl import probe, proof
 from dsv4ctl.engine import workers
-from dsv4ctl.health import Question
+from dsv4ctl.engine.questions import Question
 from dsv4ctl.model import Instance, Role, Unit
 
 # /ready and /v1/loads answer in milliseconds; an engine whose loop is blocked must not hold the whole table up.

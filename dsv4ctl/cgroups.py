@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 _ID = r"(?P<id>[0-9a-f]{12,64})"
-# Who made it -> how its cgroups are called: as a scope of systemd's, or as a folder of cgroupfs.
+# Who made it -> how its cgroups are called: as a scope of systemd's, or as a folder of cgroupfs. Compiled when needed,
+# by `re` itself: few commands look for one.
 _CONTAINERS = (
-    ("docker", re.compile(rf"/docker[-/]{_ID}(?:\.scope)?(?:/|$)")),
-    ("podman", re.compile(rf"/libpod-(?:conmon-|payload-)?{_ID}(?:\.scope)?(?:/|$)")),
-    ("containerd", re.compile(rf"/(?:cri-)?containerd[-:/](?:[\w.-]+:)?{_ID}(?:\.scope)?(?:/|$)")),
-    ("cri-o", re.compile(rf"/crio-(?:conmon-)?{_ID}(?:\.scope)?(?:/|$)")),
-    ("kubernetes", re.compile(rf"/kubepods[\w.-]*/.*?{_ID}(?:\.scope)?(?:/|$)")),
-    ("kubernetes", re.compile(r"/kubepods[\w.-]*/.*?pod(?P<id>[0-9a-f][0-9a-f_-]{30,})")),
-    ("lxc", re.compile(r"/lxc(?:\.payload|\.monitor)?[./](?P<id>[^/]+)")),
-    ("machine", re.compile(r"/machine\.slice/(?P<id>machine-[^/]+|systemd-nspawn@[^/]+)")),
-    ("flatpak", re.compile(r"/(?P<id>app-flatpak-[^/]+)")),
+    ("docker", rf"/docker[-/]{_ID}(?:\.scope)?(?:/|$)"),
+    ("podman", rf"/libpod-(?:conmon-|payload-)?{_ID}(?:\.scope)?(?:/|$)"),
+    ("containerd", rf"/(?:cri-)?containerd[-:/](?:[\w.-]+:)?{_ID}(?:\.scope)?(?:/|$)"),
+    ("cri-o", rf"/crio-(?:conmon-)?{_ID}(?:\.scope)?(?:/|$)"),
+    ("kubernetes", rf"/kubepods[\w.-]*/.*?{_ID}(?:\.scope)?(?:/|$)"),
+    ("kubernetes", r"/kubepods[\w.-]*/.*?pod(?P<id>[0-9a-f][0-9a-f_-]{30,})"),
+    ("lxc", r"/lxc(?:\.payload|\.monitor)?[./](?P<id>[^/]+)"),
+    ("machine", r"/machine\.slice/(?P<id>machine-[^/]+|systemd-nspawn@[^/]+)"),
+    ("flatpak", r"/(?P<id>app-flatpak-[^/]+)"),
 )
 _ADOPTED = re.compile(r"/dsv4\.slice/(?P<unit>dsv4-adopted-(?P<role>[a-z]+)-(?P<port>\d+)\.scope)(?:/|$)")
 _SESSION = re.compile(r"/session-(?P<id>[^/]+)\.scope(?:/|$)")
@@ -63,7 +64,7 @@ def unit_of(cgroup: str) -> str:
 def container_of(cgroup: str) -> Container | None:
     """The container that a cgroup belongs to; None: it belongs to the host."""
     for engine, pattern in _CONTAINERS:
-        if found := pattern.search(cgroup):
+        if found := re.search(pattern, cgroup):
             name = found["id"]
             return Container(engine, name[:12] if re.fullmatch(r"[0-9a-f]{12,64}", name) else name)
     return None

@@ -1,14 +1,12 @@
 """What of the host is no longer as a deploy left it: files, what systemd has loaded, what runs. Changes nothing."""
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from dsv4ctl import dropins, installed, procs
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
-from dsv4ctl.model import GpuView, HostView, Instance, Unit
+from dsv4ctl.model import HostView, Instance, Unit
 from dsv4ctl.names import UNIT_FOLDER
-from dsv4ctl.savedplan import Ground, LoadedUnit, loaded
 
 
 def of(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Iterator[str]:
@@ -34,26 +32,6 @@ def here(host: Host, view: HostView, kept: Kept | None) -> Iterator[str]:
     for instance in installed.instances(host):
         if unit := view.units.get(instance.unit):
             yield from of(host, instance, unit, kept)
-
-
-def ground(digest: str, kept: Kept | None, units: Iterable[Unit], view: GpuView) -> Ground:
-    """What a plan stands on, to be compared later; units as systemd has loaded them, with their drop-ins."""
-    return Ground(
-        digest=digest,
-        current=kept.number if kept else None,
-        driver=view.driver,
-        gpus=tuple((gpu.index, gpu.uuid) for gpu in view.gpus),
-        units=tuple(_loaded(unit) for unit in sorted(units, key=lambda unit: unit.name) if unit.fragment),
-    )
-
-
-def _loaded(unit: Unit) -> LoadedUnit:
-    texts = ((path, installed.text_of(Path(path))) for path in (unit.fragment, *unit.drop_ins))
-    return LoadedUnit(
-        name=unit.name,
-        files=tuple(loaded(path, text) for path, text in texts if text is not None),
-        waits=unit.needs_reload,
-    )
 
 
 def _differs(host: Host, unit: Unit, kept: Kept) -> bool:

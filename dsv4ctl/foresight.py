@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dsv4ctl import cgroups, checkpoint, gpus, measurements, observe, procs
 from dsv4ctl.host import Host
-from dsv4ctl.memory import answers, forecast, gpu_faults, marks, weights
+from dsv4ctl.memory import answers, forecast, gpu_faults, learnt, weights
 from dsv4ctl.memory import gpus as classes
 from dsv4ctl.memory import spec as specs
 from dsv4ctl.memory.answers import Answer, Question
@@ -78,7 +78,7 @@ def key_of(spec: HostSpec, foreseen: Foreseen) -> Key:
     shape = next(one for one in spec.mode.roles if one.role is foreseen.role)
     ask = foreseen.budget.ask
     known = Known(checkpoint=ask.checkpoint, gpu=ask.gpu, engine_version=ask.engine_version)
-    return marks.key(spec, shape, known, host=os.uname().nodename)
+    return learnt.key(spec, shape, known, host=os.uname().nodename)
 
 
 def _ground(host: Host, spec: HostSpec, question: Question) -> Ground:
@@ -156,7 +156,7 @@ def _answer(spec: HostSpec, shape: RoleShape, ground: Ground, question: Question
 
 def _earlier(host: Host, spec: HostSpec, shape: RoleShape, known: Known) -> Mark | None:
     """What a start of the same took on this host."""
-    return measurements.of_key(host.paths, marks.key(spec, shape, known, host=os.uname().nodename))
+    return measurements.of_key(host.paths, learnt.key(spec, shape, known, host=os.uname().nodename))
 
 
 def _gpus(shape: RoleShape, ground: Ground) -> tuple[Gpu, ...]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dsv4ctl import installed, measurements, probe, proof
 from dsv4ctl.foresight import key_of
 from dsv4ctl.host import Host
-from dsv4ctl.memory import marks
+from dsv4ctl.memory import learnt, marks
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.memory.marks import Mark
 from dsv4ctl.model import Capacity, Instance
@@ -52,7 +52,7 @@ def _mark(host: Host, instance: Instance, capacity: Capacity, forecast: Forecast
         key=key_of(forecast.spec, foreseen),
         digest=instance.digest,
         fraction=foreseen.budget.ask.fraction,
-        planned=marks.planned(foreseen.budget),
+        planned=learnt.planned(foreseen.budget),
         reported=reported,
         at=host.clock.wall(),
         auto=foreseen.auto,

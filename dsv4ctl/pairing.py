@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dsv4ctl import health, pair, probe
 from dsv4ctl.clock import Clock, until
 from dsv4ctl.engine.counters import Counts, parse_counts, parse_queues
-from dsv4ctl.health import Question
+from dsv4ctl.engine.questions import Question
 from dsv4ctl.model import Instance, Peer, Role
 from dsv4ctl.pair import Generation, Half, PairVerdict, Probed
 

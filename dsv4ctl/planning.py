@@ -14,6 +14,7 @@ from dsv4ctl import (
     dropins,
     foresight,
     generations,
+    ground,
     inquiry,
     installed,
     maintenance,
@@ -102,7 +103,7 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
     view = observe.host(host, want.release)
     starting = plan.to_start(want.release, view)
     found = _found(starting, view, machine.gpus, terms.evict)
-    ground = drift.ground(want.release.digest, here, view.units.values(), machine.gpus)
+    stands_on = ground.of(want.release.digest, here, view.units.values(), machine.gpus)
     steps = plan.deploy(want.release, view, found)
     away = outage.of(want.release, view, steps, _past(host, want.release))
     return Plan(
@@ -110,10 +111,10 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
         here=here,
         builds=tuple(build for build in (machine.engine, machine.router) if build),
         view=view,
-        ground=ground,
+        ground=stands_on,
         steps=steps if known else (Keep(generation=want, reason=_why_keep(host, want, kept, here)), *steps),
         refusals=(
-            *(_elsewhere(terms.saved, ground) if terms.saved else ()),
+            *(_elsewhere(terms.saved, stands_on) if terms.saved else ()),
             *(() if terms.resume else _paused(host, view, want)),
             *(preflight.refusals(want.spec, machine) if starting else ()),
             *dropins.refusals(host, want.release, starting),
@@ -183,8 +184,8 @@ def _without_secrets(spec: HostSpec) -> HostSpec:
     )
 
 
-def _elsewhere(saved: SavedPlan, ground: Ground) -> Iterator[Moved]:
-    if found := savedplan.moved(saved.ground, ground):
+def _elsewhere(saved: SavedPlan, now: Ground) -> Iterator[Moved]:
+    if found := savedplan.moved(saved.ground, now):
         yield Moved(
             "cannot deploy this plan, for what it stands on has moved:\n" + "\n".join(found),
             hint="dsv4ctl plan --out FILE   makes it anew",

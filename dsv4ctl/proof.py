@@ -6,8 +6,8 @@ from pathlib import Path
 from dsv4ctl import probe, procs, sockets, systemd
 from dsv4ctl.clock import Clock
 from dsv4ctl.engine import workers
+from dsv4ctl.engine.questions import Question
 from dsv4ctl.findings import Proof
-from dsv4ctl.health import Question
 from dsv4ctl.model import Holder, Instance, Peer, Role, Unit
 from dsv4ctl.problems import NotReady
 

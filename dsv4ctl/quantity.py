@@ -1,7 +1,6 @@
 """Numbers with units, as people write them and as they are shown. Knows nothing but arithmetic."""
 
 import re
-from fractions import Fraction
 
 _COUNT = re.compile(r"([0-9][0-9_]{0,17}(?:\.[0-9]{1,9})?) ?(?:([kKmM])i?)?")
 _PART = re.compile(r"([0-9]{1,9})(d|h|min|m|s)")
@@ -21,10 +20,12 @@ def count(value: object) -> int:
     match = _COUNT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("not a count such as 524288, 512k or 1M")
-    exact = Fraction(match[1].replace("_", "")) * _MULTIPLES[(match[2] or "").lower()]
-    if exact.denominator != 1:
+    whole, _, part = match[1].replace("_", "").partition(".")
+    scale: int = 10 ** len(part)
+    exact, rest = divmod(int(whole + part) * _MULTIPLES[(match[2] or "").lower()], scale)
+    if rest:
         raise ValueError("not a whole count")
-    return int(exact)
+    return exact
 
 
 def seconds(value: object) -> int:

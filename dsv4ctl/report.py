@@ -11,7 +11,6 @@ from dsv4ctl import (
     brake,
     drift,
     gpus,
-    inquiry,
     installed,
     maintenance,
     measurements,
@@ -21,15 +20,12 @@ from dsv4ctl import (
     standing,
     systemd,
     unfinished,
-    unwritten,
 )
 from dsv4ctl.adopted import Adopted
 from dsv4ctl.asking import Asked
-from dsv4ctl.blame import words
 from dsv4ctl.findings import Row, Status, serves
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
-from dsv4ctl.inquiry import Wanted
 from dsv4ctl.memory import marks
 from dsv4ctl.model import ActiveState, GpuView, Instance, LoadState, Pause, Role, RunState, Unit
 from dsv4ctl.names import ADOPTED_SCOPES
@@ -55,7 +51,7 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
         reading = pool.submit(gpus.read) if wants_gpus else None
         kept = installed.release(host)
         rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit], kept), instances))
-        bare = tuple(pool.map(lambda name: unwritten.row(units[name]), lost))
+        bare = tuple(pool.map(_unwritten, (units[name] for name in lost)))
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
     faults = (
@@ -86,12 +82,15 @@ def _limits(unit: Unit) -> tuple[rlimits.Short, ...]:
 
 
 def _by_hand() -> Iterable[str]:
-    """Engines that nobody deployed, for those who look where nothing is; by themselves and without asking the GPUs."""
-    trees = inquiry.look(Wanted(everything=True), GpuView()).blame.trees
-    if trees:
-        found = "; ".join(words.who(tree.root) for tree in trees)
-        told = f"engines that nobody deployed run: {found}"
-        yield f"{told}; `dsv4ctl who`, `dsv4ctl adopt` or `dsv4ctl teardown --strays`"
+    from dsv4ctl import unmanaged  # noqa: PLC0415 -- who judges all processes is long to load, and not asked elsewhere
+
+    return unmanaged.words()
+
+
+def _unwritten(unit: Unit) -> Row:
+    from dsv4ctl import unwritten  # noqa: PLC0415 -- the engine's options are read where nothing else is left
+
+    return unwritten.row(unit)
 
 
 def _held(host: Host, pause: Pause | None, instances: Iterable[Instance]) -> Iterable[str]:

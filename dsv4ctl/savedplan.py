@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dsv4ctl import record, secret
 from dsv4ctl.problems import Problem, WrongOption
-from dsv4ctl.screen import unit_diff
+from dsv4ctl.screen_steps import unit_diff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from dsv4ctl import config, secret
 from dsv4ctl.generations import Evidence, Generation, Kept, Outcome, Verdict
 from dsv4ctl.names import INSTANCE_FOLDER
-from dsv4ctl.screen import GIB, duration, table, unit_diff
+from dsv4ctl.screen import GIB, duration, table
+from dsv4ctl.screen_steps import unit_diff
 
 HEADINGS = ("", "RELEASE", "WHEN", "WHO", "MODE", "VERDICT", "WHY")
 # The last lines of a journal are those that say why.

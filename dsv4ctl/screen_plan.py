@@ -2,15 +2,15 @@
 
 from dataclasses import asdict
 
-from dsv4ctl import memory_screen, screen
+from dsv4ctl import memory_screen, screen_steps
 from dsv4ctl.planned import Plan
 from dsv4ctl.steps import RemoveFile, Step, WriteFile
 
 
 def text(plan: Plan, *, full: bool) -> str:
     """For people. `full`: the whole text of new and removed unit files, too."""
-    told = [screen.diffs(plan.steps, full=full).removesuffix("\n"), *map(memory_screen.line, plan.memory.plans)]
-    told.append(screen.steps(plan.steps) if plan.steps else "nothing to do")
+    told = [screen_steps.diffs(plan.steps, full=full).removesuffix("\n"), *map(memory_screen.line, plan.memory.plans)]
+    told.append(screen_steps.steps(plan.steps) if plan.steps else "nothing to do")
     if plan.outage and not plan.outage.since:
         told.append(plan.outage.words)
     return "\n".join(filter(None, told))
@@ -31,5 +31,5 @@ def as_json(plan: Plan) -> dict[str, object]:
 
 
 def _step(step: Step) -> dict[str, object]:
-    diff = {"diff": screen.diffs((step,), full=True)} if isinstance(step, WriteFile | RemoveFile) else {}
-    return {"do": type(step).__name__, "what": screen.step_line(step), "reason": step.reason, **diff}
+    diff = {"diff": screen_steps.diffs((step,), full=True)} if isinstance(step, WriteFile | RemoveFile) else {}
+    return {"do": type(step).__name__, "what": screen_steps.step_line(step), "reason": step.reason, **diff}

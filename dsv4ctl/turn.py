@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dsv4ctl import screen
+from dsv4ctl import screen_steps
 from dsv4ctl.host import Host
 from dsv4ctl.problems import Problem, Status
 from dsv4ctl.store import Claim, Face
@@ -28,7 +28,7 @@ class Turn:
     def tell(self, said: Said) -> None:
         """Tell it, and keep which step was begun."""
         if isinstance(said, Doing):
-            self.steps.append(screen.step_line(said.step))
+            self.steps.append(screen_steps.step_line(said.step))
         self._pass_on(said)
 
     def ends_as(self, problem: BaseException | None) -> None:

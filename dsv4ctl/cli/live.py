@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4ctl import screen, screen_plan
+from dsv4ctl import screen, screen_plan, screen_steps
 from dsv4ctl.cli.reply import Reply
 from dsv4ctl.free import AwaitGpus, AwaitPorts
 from dsv4ctl.steps import Start, StartTogether, Step, Stop
@@ -49,7 +49,7 @@ def _heard(reply: Reply, tell: Tell) -> Tell:
             case Planned():
                 reply.add(screen_plan.as_json(said.plan))
             case Doing():
-                reply.grow("begun", screen.step_line(said.step))
+                reply.grow("begun", screen_steps.step_line(said.step))
         tell(said)
 
     return told
@@ -70,7 +70,7 @@ class Lines:
         match what:
             case Doing():
                 self._step, self._said = what.step, {}
-                self._say(screen.step_line(what.step))
+                self._say(screen_steps.step_line(what.step))
             case Warns():
                 click.echo(f"warning: {what.words}", err=True)
             case Waits():
@@ -87,7 +87,7 @@ class Lines:
         last_text, last_phase, at = self._said.get(what.unit.name, ("", "", 0.0))
         if text != last_text and (phase != last_phase or time.monotonic() - at >= REPEAT_S):
             self._said[what.unit.name] = (text, phase, time.monotonic())
-            self._say(f"  {screen.whose(self._step, what.unit)}{text}")
+            self._say(f"  {screen_steps.whose(self._step, what.unit)}{text}")
 
     def _say(self, text: str) -> None:
         self._at = time.monotonic()
@@ -133,7 +133,7 @@ class View:
     def _finish(self, now: float) -> None:
         if self._step is not None:
             took = f"  ({now - self._step_began:.1f} s)" if isinstance(self._step, TAKE_TIME) else ""
-            self._print(f"+ {self._step_began - self._began:6.1f} s  {screen.step_line(self._step)}{took}")
+            self._print(f"+ {self._step_began - self._began:6.1f} s  {screen_steps.step_line(self._step)}{took}")
 
     def _print(self, line: str) -> None:
         from rich.text import Text
@@ -145,11 +145,11 @@ class View:
 
         text = Text()
         if self._step is not None:
-            text.append(f"> {time.monotonic() - self._began:6.1f} s  {screen.step_line(self._step)}")
+            text.append(f"> {time.monotonic() - self._began:6.1f} s  {screen_steps.step_line(self._step)}")
         if waits:
             text.append(f"\n             {waits}", style="bold")
         for seen in self._seen.values():
-            line = screen.whose(self._step, seen.unit) + screen.phase_line(seen.unit, seen.state)
+            line = screen_steps.whose(self._step, seen.unit) + screen.phase_line(seen.unit, seen.state)
             text.append(f"\n             {line}", style="bold")
             if seen.state is not None and seen.state.total:
                 text.append(f"\n             {screen.bar(seen.state.done, seen.state.total)}", style="cyan")

@@ -51,7 +51,7 @@ def show(plan: "Plan", reply: Reply, *, full: bool) -> int:
 
 
 def _save(plan: "Plan", asked: Asked, out: Path) -> None:
-    from dsv4ctl import record, screen, store
+    from dsv4ctl import record, screen_steps, store
     from dsv4ctl.savedplan import SavedPlan
 
     saved = SavedPlan(
@@ -61,6 +61,6 @@ def _save(plan: "Plan", asked: Asked, out: Path) -> None:
         options=tuple((key, value) for key, value in asked.flags.items() if isinstance(value, str)),
         switches=tuple((key, value) for key, value in asked.flags.items() if isinstance(value, bool)),
         ground=plan.ground,
-        steps=tuple(screen.step_line(step) for step in plan.steps),
+        steps=tuple(screen_steps.step_line(step) for step in plan.steps),
     )
     store.write_atomic(out, record.dump(saved), mode=0o600)

@@ -18,7 +18,7 @@ def command(root: Path, reason: str, wait_s: float, reply: Reply) -> int:
 
     What somebody stopped stays down. The cause that parked a role is in `dsv4ctl status` and in its log; cure it first.
     """
-    from dsv4ctl import pausing, screen
+    from dsv4ctl import pausing, screen_steps
     from dsv4ctl.cli import live
     from dsv4ctl.host import Host
     from dsv4ctl.store import Claim
@@ -26,7 +26,7 @@ def command(root: Path, reason: str, wait_s: float, reply: Reply) -> int:
     claim = Claim(what="resume", reason=reason, wait_s=wait_s)
     with live.teller(reply) as tell:
         steps = pausing.resume(Host.real(root), tell, claim)
-    reply.add({"steps": [screen.step_line(step) for step in steps]})
+    reply.add({"steps": [screen_steps.step_line(step) for step in steps]})
     if not steps and not reply.wanted:
         click.echo("nothing to resume: no pause lasts, and no start has failed")
     return 0

@@ -66,22 +66,22 @@ def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, reply: Re
 
 
 def _plan(made: "Clearing", reply: Reply) -> int:
-    from dsv4ctl import free, screen
+    from dsv4ctl import free, screen_steps
 
     refusals = [str(problem) for problem in free.refusals(made.found)]
-    reply.add({"steps": [screen.step_line(s) for s in made.steps], "stays": refusals})
+    reply.add({"steps": [screen_steps.step_line(s) for s in made.steps], "stays": refusals})
     if reply.wanted:
         return 0
-    click.echo(screen.steps(made.steps) if made.steps else "nothing to do")
+    click.echo(screen_steps.steps(made.steps) if made.steps else "nothing to do")
     for refusal in refusals:
         click.echo(f"stays: {refusal}", err=True)
     return 0
 
 
 def _show(done: "Teardown", reply: Reply) -> None:
-    from dsv4ctl import screen
+    from dsv4ctl import screen, screen_steps
 
-    reply.add({"steps": [screen.step_line(s) for s in done.steps], "checks": done.checks})
+    reply.add({"steps": [screen_steps.step_line(s) for s in done.steps], "checks": done.checks})
     if done.checks and not reply.wanted:
         click.echo(screen.checks(done.checks))
     elif not done.problem and not reply.wanted:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from dsv4ctl.memory import budget, marks, recommend, remedy, verdict
+from dsv4ctl.memory import budget, learnt, recommend, remedy, verdict
 from dsv4ctl.memory.asked import Ask, Measured
 from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.marks import Mark
@@ -30,7 +30,7 @@ def of(asked_for: Ask, earlier: Mark | None = None) -> Foreseen:
     """
     if asked_for.fraction is not None:
         return given(asked_for, earlier, auto=False)
-    taught = replace(asked_for, measured=marks.measured(earlier) if earlier else Measured())
+    taught = replace(asked_for, measured=learnt.measured(earlier) if earlier else Measured())
     kept = earlier.fraction if earlier and earlier.auto else None
     # What others hold now must not decide: they may be gone at the next deploy.
     alone = replace(taught, occupied_bytes=0)
@@ -42,7 +42,7 @@ def of(asked_for: Ask, earlier: Mark | None = None) -> Foreseen:
 
 def given(asked_for: Ask, earlier: Mark | None, *, auto: bool) -> Foreseen:
     """The memory of one engine with exactly these flags; `auto`: its fraction was not given by a person."""
-    taught = replace(asked_for, measured=marks.measured(earlier) if earlier else Measured())
+    taught = replace(asked_for, measured=learnt.measured(earlier) if earlier else Measured())
     return _judged(taught, auto=auto, from_mark=earlier is not None)
 
 

@@ -1,14 +1,11 @@
-"""The plan against what the engine then said of itself: kept, shown, and the next plan's measured values."""
+"""The plan against what the engine then said of itself, kept and shown. What a plan learns of it: see learnt."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
-from dsv4ctl.memory.asked import Measured
-from dsv4ctl.memory.budget import Budget
 from dsv4ctl.memory.sizes import gib
-from dsv4ctl.memory.spec import Known
-from dsv4ctl.model import Capacity, HostSpec, RoleShape
+from dsv4ctl.model import Capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +46,6 @@ class Mark:
     occupied_bytes: int = 0
 
 
-def planned(budget: Budget) -> Amounts:
-    """The amounts of a plan that an engine reports, too."""
-    return Amounts(
-        tokens=budget.tokens,
-        free_at_start_bytes=budget.free_at_start_bytes,
-        weights_bytes=budget.weights_bytes,
-        graphs_bytes=budget.bytes_of("decode graphs") + budget.bytes_of("decode logits"),
-        left_bytes=budget.free_at_start_bytes - budget.weights_bytes - budget.pool.used_bytes,
-    )
-
-
 def reported(capacity: Capacity, server_info: object) -> Amounts:
     """What an engine says: its log lines, and where those were not heard what /server_info adds."""
     told = _memory_usage(server_info)
@@ -71,18 +57,6 @@ def reported(capacity: Capacity, server_info: object) -> Amounts:
         left_bytes=_bytes(
             capacity.available_gb if capacity.available_gb is not None else told.get("startup_available")
         ),
-    )
-
-
-def measured(mark: Mark) -> Measured:
-    """What the next plan of the same key takes instead of its estimates.
-
-    What was free while others held memory says nothing of a host where they do not.
-    """
-    return Measured(
-        free_at_start_bytes=None if mark.occupied_bytes else mark.reported.free_at_start_bytes,
-        weights_bytes=mark.reported.weights_bytes,
-        graphs_bytes=mark.reported.graphs_bytes,
     )
 
 
@@ -100,21 +74,6 @@ def words(mark: Mark) -> str:
 def millions(tokens: int) -> str:
     """Tokens in millions, exact below one."""
     return f"{tokens / 1_000_000:.2f} M" if tokens >= 1_000_000 else str(tokens)
-
-
-def key(spec: HostSpec, shape: RoleShape, known: Known, *, host: str) -> Key:
-    """The key of one role: everything that its memory depends on but the fraction, which is a result of it."""
-    checkpoint, gpu = known.checkpoint, known.gpu
-    size = f" ({checkpoint.name}, {checkpoint.experts_bytes} bytes of experts)" if checkpoint else ""
-    memory = replace(spec.memory, mem_fraction_static=None)
-    parts = (shape.role, shape.tp, asdict(memory), spec.engine.args, sorted(spec.engine.environment))
-    return Key(
-        host=host,
-        engine_version=known.engine_version,
-        model=f"{spec.engine.model}{size}",
-        gpu=gpu.name if gpu else "",
-        flags=json.dumps(parts, sort_keys=True),
-    )
 
 
 def dump(mark: Mark) -> str:

@@ -1,5 +1,6 @@
 """`python -m dsv4ctl.supervise INSTANCE.json -- ENGINE ARGV…`: the main process of an engine's unit."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -43,4 +44,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    # At its end Python looks for cycles in all that was imported, while systemd waits for us and others for the unit.
+    gc.freeze()
+    sys.exit(status)

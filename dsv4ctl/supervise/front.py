@@ -6,7 +6,7 @@ from functools import partial
 
 from dsv4ctl import health, pair, pairing, probe
 from dsv4ctl.clock import until
-from dsv4ctl.health import Question
+from dsv4ctl.engine.questions import Question
 from dsv4ctl.model import SuperviseExit
 from dsv4ctl.pair import Judged
 from dsv4ctl.pairing import Pair

@@ -6,7 +6,8 @@ from functools import partial
 from typing import assert_never
 
 from dsv4ctl import health, pair, pairing, probe
-from dsv4ctl.health import Answers, Finding, Question, Want
+from dsv4ctl.engine.questions import Question
+from dsv4ctl.health import Answers, Finding, Want
 from dsv4ctl.pair import Judged
 from dsv4ctl.pairing import Pair
 from dsv4ctl.probe import Answer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dsv4ctl import probe
 from dsv4ctl.clock import Clock
-from dsv4ctl.health import Question
+from dsv4ctl.engine.questions import Question
 from dsv4ctl.model import Instance, Phase
 from dsv4ctl.supervise.hearing import Hearing
 from dsv4ctl.supervise.inbox import Inbox

@@ -7,7 +7,8 @@ from typing import assert_never
 
 from dsv4ctl import health, probe
 from dsv4ctl.engine.log import PhaseSeen
-from dsv4ctl.health import HEALTH_TIMEOUT_S, Pulse, Question
+from dsv4ctl.engine.questions import Question
+from dsv4ctl.health import HEALTH_TIMEOUT_S, Pulse
 from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
 from dsv4ctl.supervise import look, words
 from dsv4ctl.supervise.company import Company

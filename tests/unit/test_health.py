@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsv4ctl import health
-from dsv4ctl.health import Answers, Pulse, Question, Verdict, Want
+from dsv4ctl.engine.questions import Question
+from dsv4ctl.health import Answers, Pulse, Verdict, Want
 from dsv4ctl.model import Role
 from dsv4ctl.pair import Judged, PairVerdict
 

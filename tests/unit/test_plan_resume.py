@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dsv4ctl import plan, screen
+from dsv4ctl import plan, screen_steps
 from dsv4ctl.model import ActiveState, Failure, HostView, LoadState, Pause, Release, Tally, Unit
 from dsv4ctl.steps import EndPause, ReleaseBrake, Step, Stop, started
 from tests import releases
@@ -31,7 +31,7 @@ def serving(release: Release) -> HostView:
 
 
 def lines(steps: tuple[Step, ...]) -> list[str]:
-    return [screen.step_line(step) for step in steps]
+    return [screen_steps.step_line(step) for step in steps]
 
 
 def test_nothing_is_to_be_resumed_on_a_host_that_is_not_held() -> None:

@@ -8,7 +8,6 @@ from dsv4ctl import screen
 from dsv4ctl.asking import parse_loads
 from dsv4ctl.findings import Check, Row, Status, Work
 from dsv4ctl.problems import Status as ExitStatus
-from dsv4ctl.steps import RemoveFile, Stop, WriteFile
 
 ROW = Row(
     unit="dsv4-server.service",
@@ -102,26 +101,6 @@ def test_a_duration_has_one_unit(seconds: int, words: str) -> None:
 )
 def test_a_bar_has_a_fixed_width_whatever_it_counts(done: int, total: int, text: str) -> None:
     assert screen.bar(done, total) == text
-
-
-def test_a_plan_says_what_and_why_and_shows_how_files_change() -> None:
-    todo = (
-        WriteFile(path="/a", text="new\n", before="old\n", reason="its text changed"),
-        RemoveFile(path="/b", before="gone\n", reason="--purge"),
-        Stop(unit="dsv4-server.service", reason="the configuration changed"),
-    )
-
-    assert screen.steps(todo).splitlines()[2] == "  3. stop dsv4-server.service: the configuration changed"
-    changed = "--- /a\n+++ /a\n@@ -1 +1 @@\n-old\n+new\n"
-    assert screen.diffs(todo, full=True) == f"{changed}--- /b\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n"
-    assert screen.diffs(todo, full=False) == f"{changed}- /b: removed, 1 line; --full shows the text\n"
-
-
-def test_a_new_file_is_a_line_unless_its_text_is_asked_for() -> None:
-    todo = (WriteFile(path="/a", text="one\ntwo\n", before=None, reason="it is not there"),)
-
-    assert screen.diffs(todo, full=False) == "+ /a: new, 2 lines; --full shows the text\n"
-    assert screen.diffs(todo, full=True).endswith("+one\n+two\n")
 
 
 def test_a_check_that_failed_stands_out() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dsv4ctl import modes
-from dsv4ctl.memory import budget, forecast, foresee, gpus, marks, recommend, weights
+from dsv4ctl.memory import budget, forecast, foresee, gpus, learnt, marks, recommend, weights
 from dsv4ctl.memory.forecast import Forecast
 from dsv4ctl.memory.foresee import Foreseen
 from dsv4ctl.memory.marks import Amounts, Key, Mark
@@ -157,17 +157,17 @@ def test_the_key_is_of_everything_but_the_fraction() -> None:
     shape = modes.BUILT_IN["single-tp4"].roles[0]
     spec = HostSpec(mode=modes.BUILT_IN["single-tp4"], memory=MemorySpec(context_length=524_288))
 
-    plain = marks.key(spec, shape, KNOWN, host="h")
+    plain = learnt.key(spec, shape, KNOWN, host="h")
     other_fraction = replace(spec, memory=replace(spec.memory, mem_fraction_static=0.8))
     others = (
-        marks.key(replace(spec, memory=MemorySpec(context_length=1024)), shape, KNOWN, host="h"),
-        marks.key(spec, replace(shape, tp=8), KNOWN, host="h"),
-        marks.key(spec, shape, replace(KNOWN, checkpoint=weights.find("fp8")), host="h"),
-        marks.key(spec, shape, replace(KNOWN, engine_version="0.5.24"), host="h"),
-        marks.key(spec, shape, KNOWN, host="another"),
+        learnt.key(replace(spec, memory=MemorySpec(context_length=1024)), shape, KNOWN, host="h"),
+        learnt.key(spec, replace(shape, tp=8), KNOWN, host="h"),
+        learnt.key(spec, shape, replace(KNOWN, checkpoint=weights.find("fp8")), host="h"),
+        learnt.key(spec, shape, replace(KNOWN, engine_version="0.5.24"), host="h"),
+        learnt.key(spec, shape, KNOWN, host="another"),
     )
 
-    assert marks.key(other_fraction, shape, KNOWN, host="h") == plain
+    assert learnt.key(other_fraction, shape, KNOWN, host="h") == plain
     assert len({plain, *others}) == 6
 
 
@@ -217,7 +217,7 @@ def test_faults_of_gpus_are_refused_with_the_roles_that_need_them() -> None:
 def test_planned_amounts_are_those_that_an_engine_reports() -> None:
     made = budget.of(ask(fraction=0.85))
 
-    found = marks.planned(made)
+    found = learnt.planned(made)
 
     assert found.tokens == made.tokens
     assert found.free_at_start_bytes == made.free_at_start_bytes
