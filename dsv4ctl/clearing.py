@@ -30,8 +30,8 @@ class Aim:
     """What a teardown is asked for. Without mode, roles, ports and GPUs it is everything of ours.
 
     `strays`: engines that no release knows as well. `evict`: pids that may be ended though they are no engine.
-    `limit_s`: how long to wait for the driver, a KILL that takes effect late included; `term_s`: how long a stray may
-    take to end by itself.
+    `limit_s`: how long to wait for the driver, a KILL that takes effect late included, by default as long as instances
+    allow it before a start; `term_s`: how long a stray may take to end by itself.
     """
 
     mode: str = ""
@@ -40,7 +40,7 @@ class Aim:
     gpus: tuple[int, ...] = ()
     strays: bool = False
     evict: tuple[int, ...] = ()
-    limit_s: float = free.DRIVER_S
+    limit_s: float | None = None
     term_s: float = free.TERM_S
     purge: bool = False
 
@@ -52,13 +52,15 @@ class Aim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clearing:
-    """What a teardown would do: its instances, what it wants free, who was found on that, and the steps."""
+    """What a teardown would do: its instances, what it wants free, who was found on that, and the steps. `limit_s`: how
+    long it waits for the driver."""
 
     instances: tuple[Instance, ...]
     view: HostView
     wanted: Wanted
     found: Found
     steps: tuple[Step, ...]
+    limit_s: float = free.DRIVER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +96,14 @@ def prepare(host: Host, aim: Aim) -> Clearing:
     found = inquiry.look(wanted, seen)
     # Strays leave segments behind as well, whosever they are.
     wanted = replace(wanted, users=wanted.users | {tree.root.uid for tree in found.blame.trees})
+    limit_s = free.driver_s(chosen) if aim.limit_s is None else aim.limit_s
     steps = (
         *plan.teardown(view, purge=False),
-        *free.ends(found, term_s=aim.term_s, kill_s=aim.limit_s),
+        *free.ends(found, term_s=aim.term_s, kill_s=limit_s),
         *free.segments(found),
         *(plan.purges(view) if aim.purge else ()),
     )
-    return Clearing(instances=chosen, view=view, wanted=wanted, found=found, steps=steps)
+    return Clearing(instances=chosen, view=view, wanted=wanted, found=found, steps=steps, limit_s=limit_s)
 
 
 def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool, claim: Claim | None = None) -> Teardown:
@@ -118,7 +121,7 @@ def teardown(host: Host, aim: Aim, tell: Tell, *, verify: bool, claim: Claim | N
         checks: tuple[Check, ...] = ()
         if verify or done.survivors:
             # Who could not be ended was waited for already; what keeps us from looking comes after why we look.
-            limit_s = 0.0 if done.failed else aim.limit_s
+            limit_s = 0.0 if done.failed else made.limit_s
             look = gone.Look(instances=made.instances, trees=known, wanted=made.wanted, limit_s=limit_s)
             is_bare = verify and not (made.instances or made.wanted.adopted or aim.is_narrow)
             with suppress(Problem) if done.failed else nullcontext():
@@ -138,7 +141,7 @@ def _clear(host: Host, made: Clearing, aim: Aim, known: Iterable[UnitTree], tell
     stays: list[Problem] = []
     try:
         stays += execute.carry_out(host, made.steps, tell, may_fail=is_record)
-        survivors = trees.end(host, known, aim.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
+        survivors = trees.end(host, known, made.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
         stays += _forget_keys(host, made.instances)
         found = _end_what_came_back(host, made, aim, tell)
         return Cleared(found=found, survivors=survivors, stays=tuple(stays))
@@ -241,7 +244,7 @@ def _end_what_came_back(host: Host, made: Clearing, aim: Aim, tell: Tell) -> Fou
     for _ in range(ROUNDS):
         found = inquiry.look(wanted, known)
         steps: tuple[Step, ...] = (
-            *free.ends(found, term_s=aim.term_s, kill_s=aim.limit_s),
+            *free.ends(found, term_s=aim.term_s, kill_s=made.limit_s),
             *free.segments(found),
         )
         if not steps:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from dsv4ctl import shared
 from dsv4ctl.blame import Blame, GpuHold, Segment, Suspect, Tree, Verdict, gpus, words
-from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Keeper, PortView, Process
+from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Keeper, Limits, PortView, Process
 from dsv4ctl.problems import ForeignHolder, GpuProblem, Problem
 from dsv4ctl.quantity import bytes_text
 from dsv4ctl.shared import Space
 
 # A killed process is gone, and its memory back, when the driver has taken its contexts down: minutes on a bad day.
-DRIVER_S = 120.0
+DRIVER_S = float(Limits().driver_s)
 # What is left of a server's connections keeps its port for 60 s at most (TIME_WAIT).
 PORTS_S = 75.0
 # An idle engine ends in 2 to 6 s of SIGTERM, one that waits for a hung scheduler in 19 s.
@@ -80,6 +80,11 @@ class Found:
         """Those of some GPUs that are not idle."""
         wanted = frozenset(uuids)
         return tuple(gpu for gpu in self.gpus.gpus if gpu.uuid in wanted and gpus.busy(gpu))
+
+
+def driver_s(instances: Iterable[Instance]) -> float:
+    """Seconds in which the driver has to let go of what was on the GPUs of instances: the longest of their limits."""
+    return max((float(instance.limits.driver_s) for instance in instances), default=DRIVER_S)
 
 
 def ends(found: Found, *, term_s: float = TERM_S, kill_s: float = DRIVER_S) -> tuple[EndTree, ...]:

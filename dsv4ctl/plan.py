@@ -177,11 +177,12 @@ def _frees(wanting: tuple[Due, ...], view: HostView, found: Found) -> tuple[Free
         return ()
     # What is followed has its ports and GPUs already.
     new = tuple(one.instance for one in wanting if not one.follows)
+    limit_s = free.driver_s(one.instance for one in wanting)
     return (
-        *free.ends(found),
+        *free.ends(found, kill_s=limit_s),
         *free.segments(found),
         *free.awaits_ports(new, view.ports),
-        *free.awaits(new, found),
+        *free.awaits(new, found, limit_s=limit_s),
     )
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @click.option("--strays", is_flag=True, help="Also every engine that nobody deployed, whatever it holds.")
 @evict_option
 @click.option(
-    "--timeout", "limit_s", type=Seconds(), default=120, metavar="SECONDS", show_default=True,
-    help="Time for the driver to let go.",
+    "--timeout", "limit_s", type=Seconds(), default=None, metavar="SECONDS",
+    help="Time for the driver to let go.  [default: limits.driver of what is deployed, or 120]",
 )  # fmt: skip
 @click.option(
     "--grace", "term_s", type=Seconds(), default=25, metavar="SECONDS", show_default=True,

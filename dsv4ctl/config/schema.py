@@ -110,6 +110,7 @@ class LimitsTable(Table):
 
     start: UpToADay | None = None
     stall: UpToADay | None = None
+    driver: UpToAnHour | None = None
     drain: UpToAnHour | None = None
     engine_stop: UpToAnHour | None = None
     proof: UpToAnHour | None = None

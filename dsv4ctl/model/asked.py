@@ -94,6 +94,7 @@ class Limits:
 
     start_s: int = 2400
     stall_s: int = 900
+    driver_s: int = 120
     drain_s: int = 120
     engine_stop_s: int = 80
     proof_s: int = 120

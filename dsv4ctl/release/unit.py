@@ -132,7 +132,7 @@ def _limits(limits: Limits) -> dict[str, object]:
     stop_limit_s = limits.drain_s + limits.engine_stop_s + STOP_MARGIN_S
     grows = limits.restart_max_s > limits.restart_s
     burst = limits.starts + BY_HAND
-    longest_try_s = start_limit_s + stop_limit_s + max(limits.restart_s, limits.restart_max_s)
+    longest_try_s = limits.driver_s + start_limit_s + stop_limit_s + max(limits.restart_s, limits.restart_max_s)
     return {
         "start_s": limits.start_s,
         "proof_s": limits.proof_s,

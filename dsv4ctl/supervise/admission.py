@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dsv4ctl.clock import Clock
-from dsv4ctl.free import DRIVER_S
 from dsv4ctl.model import Instance
 from dsv4ctl.supervise import gate, gpugate
 from dsv4ctl.supervise.errands import Brought
@@ -40,6 +39,7 @@ class Admission:
         """
         self.voice.tell(self.voice.state)
         self._ask()
+        limit_s = self.instance.limits.driver_s
         began, idle_reads, wanted_reads, said = self.clock.now(), 0, 1, dict[str, None]()
         while True:
             match self.inbox.next(PATIENCE_S):
@@ -51,11 +51,11 @@ class Admission:
                         return replace(admitted, notes=tuple(said))
                     self._ask()
                 case Brought(found=Occupied() as occupied):
-                    if (waited := self.clock.now() - began) >= DRIVER_S:
-                        why = f"after {DRIVER_S:.0f} s {occupied.words}"
+                    if (waited := self.clock.now() - began) >= limit_s:
+                        why = f"after {limit_s} s {occupied.words}"
                         return gpugate.refused(why, "dsv4ctl who", occupied.exit)
                     idle_reads, wanted_reads = 0, 2
-                    self._waits(occupied, DRIVER_S - waited)
+                    self._waits(occupied, limit_s - waited)
                     self._ask(after_s=pace_s(waited))
                 case Told(number) if stop := asked(number, self.journal, self.voice):
                     return stop

@@ -46,6 +46,7 @@ cuda_graph_max_bs_decode = 64
 [limits]
 start = "1h"
 stall = "20m"
+driver = "5m"
 drain = 60
 engine_stop = "90s"
 proof = "1m 30s"
@@ -106,6 +107,7 @@ def test_every_key_of_a_whole_file_reaches_the_spec() -> None:
         limits=Limits(
             start_s=3600,
             stall_s=1200,
+            driver_s=300,
             drain_s=60,
             engine_stop_s=90,
             proof_s=90,
@@ -224,8 +226,8 @@ def test_every_value_knows_the_line_or_the_option_it_came_from() -> None:
     assert sources["engine.args"] == "config.toml:16"
     assert sources["engine.environment.ODD"] == "config.toml:20"
     assert sources["memory.context_length"] == "config.toml:23"
-    assert sources["limits.starts"] == "config.toml:43"
-    assert sources["modes.mine.server.tp"] == "config.toml:46"
+    assert sources["limits.starts"] == "config.toml:44"
+    assert sources["modes.mine.server.tp"] == "config.toml:47"
     assert load("port = 30001").sources["host"] == "default"
 
 
