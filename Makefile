@@ -16,8 +16,10 @@ try: $(INSTALLED) build/router/.ready ## rehearse the whole job in a private sys
 test: .venv/.dev build/router/.ready ## run all tests but those against a real GPU or a real engine
 	@.ci/tests
 
-soak: .venv/.dev build/router/.ready ## run 200 random schedules of stops, kills and restarts of a pair under traffic, half an hour
-	@DSV4CTL_SCHEDULES=200 .venv/bin/pytest -n 2 -rP tests/system/test_pair_schedules.py
+soak: .venv/.dev build/router/.ready ## run what is random at length: 200 schedules of a pair, 500 forests, 50 times two deploys at once; an hour
+	@DSV4CTL_SCHEDULES=200 DSV4CTL_FORESTS=500 DSV4CTL_DEPLOYS_AT_ONCE=50 .venv/bin/pytest -n 2 -rP \
+	    tests/system/test_pair_schedules.py tests/system/test_teardown_forests.py tests/system/test_generations.py \
+	    -k "schedule or forest or at_once"
 
 interrupts: .venv/.dev ## cut every command off at every act by which it changes the world (goes on where it broke off; needs a C compiler)
 	@DSV4CTL_CUTS=build/interrupts .venv/bin/pytest -q -n 3 --dist worksteal tests/interrupts

@@ -8,7 +8,7 @@ from typing import Protocol, assert_never
 
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.model import Role
-from dsv4ctl.pair import Judged, PairVerdict
+from dsv4ctl.pair import UNPROVED, Judged, PairVerdict
 
 
 class Verdict(StrEnum):
@@ -63,11 +63,12 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict, its reason for people, and while it is WAIT what to ask next."""
+    """The verdict, its reason for people, while it is WAIT what to ask next, and what to type if it comes to nothing."""
 
     verdict: Verdict
     words: str
     ask: Question | None = None
+    advice: str = ""
 
     @property
     def proving(self) -> bool:
@@ -210,8 +211,8 @@ def _crosses(judged: Judged) -> Finding:
         case PairVerdict.OK:
             return Finding(Verdict.READY, words)
         case PairVerdict.GARBAGE:
-            return Finding(Verdict.FAILED, words)
-    return Finding(Verdict.WAIT, words, Question.GENERATION)
+            return Finding(Verdict.FAILED, words, advice=UNPROVED[judged.verdict])
+    return Finding(Verdict.WAIT, words, Question.GENERATION, UNPROVED[judged.verdict])
 
 
 def generation_request(model: str) -> dict[str, object]:

@@ -34,6 +34,17 @@ ADVICE: Mapping[PairVerdict, str] = {
     " else look at the model and at switches of kernels in [engine]",
 }
 
+# The same where the router never served, so that it is down: what to look at, and what to deploy instead.
+UNPROVED: Mapping[PairVerdict, str] = {
+    PairVerdict.OK: "",
+    PairVerdict.ROUTER: "dsv4ctl logs router",
+    PairVerdict.PREFILL: "dsv4ctl logs prefill",
+    PairVerdict.HAND_OFF: "dsv4ctl logs prefill decode; or another way of handing KV over: dsv4ctl deploy"
+    " --transfer-backend …",
+    PairVerdict.DECODE: "dsv4ctl logs decode",
+    PairVerdict.GARBAGE: ADVICE[PairVerdict.GARBAGE],
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:

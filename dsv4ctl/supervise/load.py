@@ -8,7 +8,7 @@ from dsv4ctl import sockets
 from dsv4ctl.engine import log
 from dsv4ctl.engine.log import Event
 from dsv4ctl.engine.trouble_kinds import Kind
-from dsv4ctl.health import Verdict
+from dsv4ctl.health import Finding, Verdict
 from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.starts import PastStart
@@ -100,9 +100,9 @@ class Loading:
             return Failed(exit=SuperviseExit.PEER, words=line, advice=self._run.logs, grace_s=SERVING_GRACE_S)
         if (since := self._proving.since) is not None:
             late = now - lull.began_or(since) >= limits.proof_s
-            return (
-                self._unproved(f"not proved within {limits.proof_s} s: {self._proving.finding.words}") if late else None
-            )
+            found = self._proving.finding
+            why = f"not proved within {limits.proof_s} s: {found.words}"
+            return self._unproved(replace(found, words=why)) if late else None
         waiting = replace(self.progress, moved_at=lull.began_or(self.progress.moved_at))
         if progress.stalled_for(waiting, now) < limits.stall_s:
             return None
@@ -188,7 +188,7 @@ class Loading:
         if asking.answer.status is not None:
             self._enter(Phase.WARMUP)
         if finding.verdict is Verdict.FAILED:
-            return self._unproved(finding.words)
+            return self._unproved(finding)
         if finding.ask is not asking.question:
             self._ask_at = self._run.clock.now()
         if self._proving.since is not None:
@@ -217,14 +217,17 @@ class Loading:
         advice = "deploy on another port" if holder.startswith("its own") else OTHER_PORT
         return Failed(exit=SuperviseExit.PORT, words=line, advice=advice)
 
-    def _unproved(self, why: str) -> Failed:
+    def _unproved(self, found: Finding) -> Failed:
         if self._missing:
             # No fault of the router's: it is tried again, and waits for them then.
             line = f"a worker went away before the router was proved ({self._missing[0].words})"
             advice = f"dsv4ctl logs {self._missing[0].peer.name}"
             return Failed(exit=SuperviseExit.PEER, words=line, advice=advice, grace_s=SERVING_GRACE_S)
-        line = f"cannot prove {self._run.instance.served_model_name} on {words.address(self._run.instance)}: {why}"
-        return Failed(exit=SuperviseExit.PROOF, words=line, advice=self._run.logs, grace_s=SERVING_GRACE_S)
+        line = (
+            f"cannot prove {self._run.instance.served_model_name} on {words.address(self._run.instance)}: {found.words}"
+        )
+        advice = found.advice or self._run.logs
+        return Failed(exit=SuperviseExit.PROOF, words=line, advice=advice, grace_s=SERVING_GRACE_S)
 
     def _holder(self) -> str:
         if self._looked.who is Who.RELATIVE:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dsv4ctl.pair import UNPROVED, PairVerdict
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
@@ -31,6 +32,7 @@ def test_b79_a_pair_that_cannot_generate_is_not_deployed_and_the_verdict_names_w
 
     assert failed.status == Status.NOT_READY
     assert f": {verdict}: " in failed.stderr
+    assert f"try: {UNPROVED[PairVerdict(verdict)]}\n" in failed.stderr
 
 
 def test_b74_halves_that_die_on_a_bare_generate_live_through_deploy_status_probe_and_watch(

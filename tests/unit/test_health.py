@@ -11,7 +11,7 @@ from dsv4ctl import health
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.health import Answers, Pulse, Verdict, Want
 from dsv4ctl.model import Role
-from dsv4ctl.pair import Judged, PairVerdict
+from dsv4ctl.pair import UNPROVED, Judged, PairVerdict
 
 
 @dataclass(frozen=True)
@@ -240,6 +240,7 @@ def test_b79_a_pairs_router_is_ready_when_a_generation_has_crossed_and_says_whos
     finding = health.judge(replace(WANT, role=Role.ROUTER), came)
     assert (finding.verdict, finding.words) == (verdict, f"{found}: so it is")
     assert (finding.ask is Question.GENERATION) == (verdict is Verdict.WAIT)
+    assert finding.advice == UNPROVED[found]
 
 
 def test_a_pairs_router_that_refuses_the_key_or_the_request_is_not_asked_again() -> None:
