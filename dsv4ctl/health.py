@@ -63,7 +63,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict, its reason for people, while it is WAIT what to ask next, and what to type if it comes to nothing."""
+    """The verdict, its reason for people, while it is WAIT what to ask next, what to type if it comes to nothing."""
 
     verdict: Verdict
     words: str
