@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ LANGUAGE = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 # A killed group is gone at once unless one of it sits in uninterruptible sleep (a driver call); then it is left behind.
 KILL_LIMIT_S = 2.0
+
+# They raise KeyboardInterrupt.
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class MissingProgram(CannotRun):
@@ -77,10 +81,13 @@ def run(  # noqa: PLR0913 -- the one door has all the handles; everything but ar
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
     stdin = subprocess.PIPE if input_text else subprocess.DEVNULL
-    process = _start(words, stdin=stdin, stderr=subprocess.PIPE, env=env, cwd=cwd, keep=keep)
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with _whole():
+            process = _start(words, stdin=stdin, stderr=subprocess.PIPE, env=env, cwd=cwd, keep=keep)
         stdout, stderr = process.communicate(input_text.encode() or None, timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
+        assert process is not None  # noqa: S101 -- only what was started can take too long
         raise _timed_out(words, process, error, timeout_s) from None
     except BaseException:
         _end(process)
@@ -99,8 +106,10 @@ def stream(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) 
     words = tuple(str(word) for word in argv)
     # A pipe that nobody reads would fill up and stop the program; an anonymous file does not.
     with os.fdopen(os.memfd_create("stderr"), "r+b") as stderr:
-        process = _start(words, stdin=subprocess.DEVNULL, stderr=stderr.fileno(), env=env, cwd=None)
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with _whole():
+                process = _start(words, stdin=subprocess.DEVNULL, stderr=stderr.fileno(), env=env, cwd=None)
             for line in process.stdout or ():
                 yield _text(line).removesuffix("\n")
             status = process.wait()
@@ -119,6 +128,27 @@ def why(done: Done) -> str:
     if done.status < 0:
         return f"it was ended by signal {-done.status} ({signal.strsignal(-done.status)})"
     return f"exit status {done.status}"
+
+
+@contextlib.contextmanager
+def _whole() -> Iterator[None]:
+    """Have an interrupt come when this is over: in the middle of a start nobody knows yet whom to end.
+
+    Only the main thread is ever interrupted. The signals are not blocked, for a program would inherit that.
+    """
+    handlers = {number: signal.getsignal(number) for number in INTERRUPTS}
+    mine = threading.current_thread() is threading.main_thread()
+    held = {number: handler for number, handler in handlers.items() if mine and callable(handler)}
+    came: list[int] = []
+    try:
+        for number in held:
+            signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _start(  # noqa: PLR0913 -- run's own handles, by keyword
@@ -173,8 +203,10 @@ def _timed_out(
     return TimedOut(message + (f": {said}" if said else ""), abandoned=not ended)
 
 
-def _end(process: subprocess.Popen[bytes]) -> bool:
+def _end(process: subprocess.Popen[bytes] | None) -> bool:
     """Kill the group that the program leads, reap it and let go of its pipes; False: it did not go."""
+    if process is None:
+        return True
     if process.returncode is None:
         # Not reaped yet, so the number is still its own, even when it is a zombie already.
         with contextlib.suppress(ProcessLookupError):

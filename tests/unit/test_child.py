@@ -117,6 +117,28 @@ def test_an_interrupt_ends_the_child_too(tmp_path: Path) -> None:
     assert gone(int((tmp_path / "child").read_text()))
 
 
+def test_an_interrupt_while_a_program_is_being_started_leaves_nothing_of_it() -> None:
+    """One after the other, in steps shorter than it takes to fork and to execute."""
+    script = """
+import signal
+from pathlib import Path
+from dsv4ctl import child
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, interrupt)
+# The alarm stands for whoever types Ctrl-C: it may come at any time, and passes the interrupt on.
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
+for step in range(150):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + step * 0.00003)
+        child.run(["sleep", "60"], timeout_s=30)
+    except KeyboardInterrupt:
+        pass
+print(Path("/proc/self/task", str(__import__("os").getpid()), "children").read_text().split())
+"""
+    assert child.run([sys.executable, "-c", script], timeout_s=60).stdout == "[]\n"
+
+
 def test_a_child_that_left_its_pipe_to_a_stranger_does_not_hold_us(tmp_path: Path) -> None:
     # A daemon that left the session keeps the pipe open: there is no end of file to wait for.
     script = f"setsid sh -c 'echo $$ > {tmp_path}/stranger; exec sleep 60' & sleep 0.2"
