@@ -147,8 +147,8 @@ def _whole() -> Iterator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for one in came:
+            signal.raise_signal(one)
 
 
 def _start(  # noqa: PLR0913 -- run's own handles, by keyword
