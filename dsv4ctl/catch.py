@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from dsv4ctl import census, procs, systemd
+from dsv4ctl import census, pidfd, procs, systemd
 from dsv4ctl.blame import Tree
 from dsv4ctl.model import Identity, Process
 from dsv4ctl.problems import CannotRun
@@ -67,7 +67,7 @@ class Net:
         else:
             left = {*left, *self._freeze()}
         for identity in left:
-            procs.signal(identity, signal.SIGKILL)
+            pidfd.signal(identity, signal.SIGKILL)
 
     def is_gone(self) -> bool:
         """Whether nothing is left, said after a look that found nothing.
@@ -121,7 +121,7 @@ class Net:
         if identity in stopped or identity in spared:
             return None
         belongs = identity in self.known or found.parent_pid in {i.pid for i in stopped} or self._is_fork(found)
-        if not belongs or not procs.signal(identity, signal.SIGSTOP):
+        if not belongs or not pidfd.signal(identity, signal.SIGSTOP):
             return None
         self.known.add(identity)
         return identity

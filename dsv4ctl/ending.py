@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from dsv4ctl import census, procs, sockets, systemd, threads
+from dsv4ctl import census, pidfd, procs, sockets, systemd, threads
 from dsv4ctl.blame import words
 from dsv4ctl.catch import Everyone, Net
 from dsv4ctl.clock import Clock
@@ -156,7 +156,7 @@ def _processes(net: Net, clock: Clock, step: EndTree) -> Course:
     net.adopt()
     everyone = yield Ending()
     root, left = net.tree.root.identity, net.look(everyone)
-    net.ours = procs.signal(root, signal.SIGTERM)
+    net.ours = pidfd.signal(root, signal.SIGTERM)
     kill_at, give_up_at = clock.now() + (step.term_s if net.ours else 0.0), math.inf
     while left or not net.is_gone():
         now = clock.now()

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dsv4ctl import procs
+from dsv4ctl import pidfd, procs
 from dsv4ctl.host import Host
 from dsv4ctl.model import HostView, Identity, Unit
 
@@ -34,7 +34,7 @@ def end(
             tell(found)
         return found
 
-    return procs.end_all(look, host.clock, limit_s)
+    return pidfd.end_all(look, host.clock, limit_s)
 
 
 def left(tree: UnitTree) -> tuple[Identity, ...]:

@@ -6,7 +6,7 @@ import re
 import secrets
 from pathlib import Path
 
-from dsv4ctl import procs
+from dsv4ctl import pidfd, procs
 from dsv4ctl.clock import RealClock, until
 from dsv4ctl.model import Identity
 from dsv4ctl.problems import Problem
@@ -39,7 +39,7 @@ def kill(group: Path) -> None:
         (group / "cgroup.kill").write_text("1")
         return
     # Linux before 5.14
-    procs.end_all(lambda: _members(group), RealClock(), GONE_LIMIT_S)
+    pidfd.end_all(lambda: _members(group), RealClock(), GONE_LIMIT_S)
 
 
 def is_empty(group: Path) -> bool:

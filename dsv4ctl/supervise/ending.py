@@ -5,7 +5,7 @@ import signal
 from dataclasses import replace
 from functools import partial
 
-from dsv4ctl import health, probe, procs, sockets
+from dsv4ctl import health, pidfd, probe, sockets
 from dsv4ctl.model import Identity, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.supervise import drain, look, territory, words
@@ -144,7 +144,7 @@ class Ending:
     def _signal(self, number: signal.Signals) -> None:
         # Only the main process: schedulers have no handler for TERM, and their death is a crash in its eyes.
         try:
-            procs.signal(self._run.territory.engine, number)
+            pidfd.signal(self._run.territory.engine, number)
         except Problem as problem:
             self._run.journal.note(f"cannot send {signal_name(number)}: {problem}")
 
@@ -159,7 +159,7 @@ class Ending:
                 self._run.voice.tell(replace(said, words=_not_gone(said, left)))
             for process in left:
                 try:
-                    procs.signal(process, signal.SIGKILL)
+                    pidfd.signal(process, signal.SIGKILL)
                 except Problem as problem:
                     self._run.journal.note(str(problem))
             self._run.inbox.next(0.02 if waited < 1 else 0.25)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import assert_never
 
-from dsv4ctl import procs, record, starts, store
+from dsv4ctl import pidfd, procs, record, starts, store
 from dsv4ctl.clock import Clock
 from dsv4ctl.engine import sglang
 from dsv4ctl.model import Identity, Instance, Phase, Role, RunState, SuperviseExit
@@ -108,7 +108,7 @@ def _admitted(admission: Admission, lull: Lull) -> SuperviseExit:
         return _carried(run, child, _starts_file(environment))
     except BaseException:
         # A bug of ours. Outside systemd nobody else would end the engine.
-        procs.end_all(partial(territory.members, own), clock, BUG_LIMIT_S)
+        pidfd.end_all(partial(territory.members, own), clock, BUG_LIMIT_S)
         raise
     finally:
         inbox.finish()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dsv4ctl import probe, procs
+from dsv4ctl import pidfd, probe, procs
 from dsv4ctl.clock import RealClock, until
 from dsv4ctl.engine import log
 from dsv4ctl.model import Identity
@@ -140,7 +140,7 @@ class Server:
         """End what is left of the session by identity, and remove the shared memory that only it had."""
         self.note_segments()
         self.segments |= {path for path in SEGMENTS.glob("sglang_loads_*") if _is_of(path, self.pid)}
-        left = procs.end_all(lambda: tuple(map(_identity, self.members())), CLOCK, 10)
+        left = pidfd.end_all(lambda: tuple(map(_identity, self.members())), CLOCK, 10)
         self.process.wait(10)
         for segment in self.segments:
             segment.unlink(missing_ok=True)
@@ -227,12 +227,12 @@ def _segments(pid: int) -> set[Path]:
 
 def stop(process: Identity) -> None:
     """SIGSTOP."""
-    assert procs.signal(process, signal.SIGSTOP)
+    assert pidfd.signal(process, signal.SIGSTOP)
 
 
 def go_on(process: Identity) -> None:
     """SIGCONT."""
-    assert procs.signal(process, signal.SIGCONT)
+    assert pidfd.signal(process, signal.SIGCONT)
 
 
 class Background:

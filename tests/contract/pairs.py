@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dsv4ctl import probe, procs
+from dsv4ctl import pidfd, probe, procs
 from dsv4ctl.clock import until
 from dsv4ctl.engine.counters import Counts, parse_counts
 from dsv4ctl.model import Identity
@@ -53,7 +53,7 @@ class Router:
 
     def end(self) -> None:
         """End it by identity."""
-        left = procs.end_all(lambda: (self.identity,) if procs.alive(self.identity) else (), CLOCK, 10)
+        left = pidfd.end_all(lambda: (self.identity,) if procs.alive(self.identity) else (), CLOCK, 10)
         self.process.wait(10)
         assert left == ()
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 
-from dsv4ctl import procs, sockets
+from dsv4ctl import pidfd, procs, sockets
 from dsv4ctl.clock import until
 from dsv4ctl.engine import log
 from dsv4ctl.engine.options import parse_help
@@ -51,7 +51,7 @@ def test_sigterm_lets_a_stream_finish_and_takes_new_requests_meanwhile(server: S
 def test_a_killed_scheduler_leaves_a_port_that_accepts_and_does_not_answer_until_the_server_kills_itself(
     server: Server,
 ) -> None:
-    assert procs.signal(server.scheduler(), signal.SIGKILL)
+    assert pidfd.signal(server.scheduler(), signal.SIGKILL)
     assert until(lambda: "SIGQUIT received." in server.said() or None, CLOCK, PATIENCE_S, 0.05)
     CLOCK.sleep(0.3)
     with socket.create_connection(("127.0.0.1", server.port), 1):

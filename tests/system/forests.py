@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4ctl import ending, free, inquiry, procs
+from dsv4ctl import ending, free, inquiry, pidfd, procs
 from dsv4ctl.clock import RealClock
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import Identity
@@ -174,7 +174,7 @@ def one(seed: int) -> tuple[set[int], set[int], int]:
 
 def _clear(left: list[Identity]) -> None:
     for identity in left:
-        procs.signal(identity, signal.SIGKILL)
+        pidfd.signal(identity, signal.SIGKILL)
     end = time.monotonic() + 5
     while any(map(procs.alive, left)) and time.monotonic() < end:
         time.sleep(0.005)

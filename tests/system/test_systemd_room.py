@@ -28,7 +28,7 @@ while True:
 """
 PRELUDE = """
 import json, os, signal, time
-from dsv4ctl import procs, sockets, systemd
+from dsv4ctl import pidfd, procs, sockets, systemd
 from dsv4ctl.problems import CannotRun
 NAME = "dsv4-server.service"
 def refused(act, *words):
@@ -129,7 +129,7 @@ out.append(len(systemd.journal(NAME, lines=50, invocation="0" * 32)))
 whole, last = (systemd.journal(NAME, lines=lines, since=began) for lines in (50, 2))
 out.append(len(whole) > 2 and last == whole[-2:])
 following = systemd.follow_journal(NAME, lines=1); next(following)
-procs.signal(procs.identity(systemd.show([NAME])[NAME].main_pid), signal.SIGUSR1)
+pidfd.signal(procs.identity(systemd.show([NAME])[NAME].main_pid), signal.SIGUSR1)
 out.append(next(following).message)
 following.close()
 """,

@@ -190,7 +190,7 @@ def test_a_gpu_query_that_cannot_be_ended_has_no_second_one_beside_it(
 
 STRANGER = """
 import signal, sys
-from dsv4ctl import catch, census, procs, systemd
+from dsv4ctl import catch, census, pidfd, procs, systemd
 from dsv4ctl.blame import Tree
 stray, innocent = map(int, sys.argv[1:])
 scope, asked = "dsv4ctl-ends-test-0.scope", frozenset((stray, innocent))
@@ -204,7 +204,7 @@ assert procs.cgroup_of(innocent) == procs.cgroup_of(stray) != home
 net.close()
 assert procs.cgroup_of(innocent) == home
 assert procs.alive(mine) and procs.cgroup_of(stray).endswith(scope), "a scope with somebody in it was stopped"
-procs.signal(mine, signal.SIGKILL)
+pidfd.signal(mine, signal.SIGKILL)
 while procs.alive(mine):
     pass
 net.close()

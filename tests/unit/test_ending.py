@@ -150,7 +150,7 @@ def test_we_are_spared_even_as_a_child_of_the_tree() -> None:
 REUSE = """
 import os, subprocess, sys
 from pathlib import Path
-from dsv4ctl import procs
+from dsv4ctl import pidfd, procs
 import signal
 Path("/proc/sys/kernel/pid_max").write_text("400")
 def spawn():
@@ -167,7 +167,7 @@ for _ in range(2000):
     other.kill(); other.wait()
 else:
     sys.exit("the pid did not come again")
-assert procs.signal(named, signal.SIGKILL) is False
+assert pidfd.signal(named, signal.SIGKILL) is False
 assert other.poll() is None
 other.kill(); other.wait()
 print("spared")

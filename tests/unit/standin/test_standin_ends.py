@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsv4ctl import procs, sockets
+from dsv4ctl import pidfd, procs, sockets
 from dsv4ctl.clock import until
 from tests.contract.engines import CLOCK, Build, Server
 
@@ -55,7 +55,7 @@ def test_with_living_schedulers_a_crash_waits_for_core_dumps(ready: Begin, build
     server = ready(engine=engine)
     detokenizer = procs.identity(server.titles()["sglang::detokenizer"])
     assert detokenizer is not None
-    assert procs.signal(detokenizer, signal.SIGKILL)
+    assert pidfd.signal(detokenizer, signal.SIGKILL)
     status, seconds = server.wait_end(5)
     assert status == -9
     assert seconds > 1

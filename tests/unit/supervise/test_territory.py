@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsv4ctl import procs
+from dsv4ctl import pidfd, procs
 from dsv4ctl.model import Family, Holder, Identity, Listener
 from dsv4ctl.supervise import engine, territory
 from dsv4ctl.supervise.engine import Child
@@ -99,7 +99,7 @@ def child() -> Iterator[Child]:
     started = engine.start((sys.executable, "-c", FORKS), dict(os.environ))
     yield started
     for process in territory.tree(started.identity):
-        procs.signal(process, signal.SIGKILL)
+        pidfd.signal(process, signal.SIGKILL)
     engine.reap(started)
 
 
@@ -129,7 +129,7 @@ def test_without_a_cgroup_only_the_engines_tree_is_ours(child: Child, bystander:
 def test_orphans_of_a_dead_engine_are_found_by_its_session(child: Child) -> None:
     own = Territory(cgroup="", engine=child.identity)
     members_soon(own, 3)
-    procs.signal(child.identity, signal.SIGKILL)
+    pidfd.signal(child.identity, signal.SIGKILL)
     while engine.end_of(child) is None:
         time.sleep(0.01)
     orphans = territory.members(own)
@@ -146,7 +146,7 @@ def test_a_pid_that_belongs_to_another_process_now_is_not_ours(bystander: subpro
 
 def test_a_reaped_engine_owns_nobody(child: Child) -> None:
     for process in members_soon(Territory(cgroup="", engine=child.identity), 3):
-        procs.signal(process, signal.SIGKILL)
+        pidfd.signal(process, signal.SIGKILL)
     gone = engine.start(("/bin/true",), {})
     while engine.end_of(gone) is None:
         time.sleep(0.01)
