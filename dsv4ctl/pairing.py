@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from dsv4ctl import health, pair, probe
+from dsv4ctl import pair, probe
 from dsv4ctl.clock import Clock, until
+from dsv4ctl.engine import bodies
 from dsv4ctl.engine.counters import Counts, parse_counts, parse_queues
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.model import Instance, Peer, Role
@@ -107,7 +108,7 @@ def generation(answer: probe.Answer | None, limit_s: float) -> Generation:
     match answer.json():
         case {"choices": [{"text": str(text)}, *_]}:
             return Generation(status=answer.status, text=text, error=answer.error, seconds=answer.seconds)
-    said = health.own_reason(answer) or " ".join(answer.body.decode(errors="replace").split())[:SAID]
+    said = bodies.own_reason(answer.body) or " ".join(answer.body.decode(errors="replace").split())[:SAID]
     return Generation(status=answer.status, error=answer.error, said=said, seconds=answer.seconds)
 
 

@@ -1,11 +1,10 @@
 """The proof of one instance from outside: what answers is what was asked for, by the sign of its own role."""
 
-import json
 from pathlib import Path
 
 from dsv4ctl import probe, procs, sockets, systemd
 from dsv4ctl.clock import Clock
-from dsv4ctl.engine import workers
+from dsv4ctl.engine import bodies, workers
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.findings import Proof
 from dsv4ctl.model import Holder, Instance, Peer, Role, Unit
@@ -168,7 +167,7 @@ def _served(instance: Instance, url: str) -> tuple[str, int | None]:
             f"cannot prove {instance.unit}: it refuses the API key (401)",
             hint=f"systemctl restart {instance.unit}   if {instance.api_key_file} changed since it started",
         )
-    models = served_models(answer.body)
+    models = bodies.served_models(answer.body)
     if instance.served_model_name not in models:
         names = ", ".join(models) or (answer.error or f"nothing (status {answer.status})")
         raise NotReady(
@@ -176,12 +175,3 @@ def _served(instance: Instance, url: str) -> tuple[str, int | None]:
             hint="dsv4ctl plan   shows what differs",
         )
     return instance.served_model_name, models[instance.served_model_name]
-
-
-def served_models(body: bytes) -> dict[str, int | None]:
-    """Model id -> context length from the body of /v1/models; empty when it is none."""
-    try:
-        data = json.loads(body)["data"]
-        return {str(entry["id"]): entry.get("max_model_len") for entry in data}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return {}

@@ -1,8 +1,8 @@
 """What `who` shows: every holder, why it is called what it is called, and what would be done. Pure."""
 
 from dsv4ctl import secret
+from dsv4ctl.aiming import Clearing
 from dsv4ctl.blame import Suspect, Verdict, gpus, words
-from dsv4ctl.clearing import Clearing
 from dsv4ctl.model import Gpu, PortView, Process
 
 # A command line that is longer is cut for people; --json has it whole.

@@ -10,7 +10,8 @@ from dsv4ctl.cli.reply import Reply, json_option
 from dsv4ctl.cli.seconds import Seconds
 
 if TYPE_CHECKING:
-    from dsv4ctl.clearing import Clearing, Teardown
+    from dsv4ctl.aiming import Clearing
+    from dsv4ctl.clearing import Teardown
 
 
 @click.command("teardown", short_help="Stop everything of ours and prove that nothing is left.")
@@ -44,8 +45,8 @@ def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, reply: Re
     Without --purge the unit files stay and stay enabled: a reboot starts them again. Processes of somebody else's are
     never ended unless --evict names them; `dsv4ctl who` shows them.
     """
-    from dsv4ctl import clearing
-    from dsv4ctl.clearing import Aim
+    from dsv4ctl import aiming, clearing
+    from dsv4ctl.aiming import Aim
     from dsv4ctl.cli import live
     from dsv4ctl.cli.options import numbers
     from dsv4ctl.host import Host
@@ -56,7 +57,7 @@ def command(root: Path, gpus: str | None, verify: bool, dry_run: bool, reply: Re
     claim = Claim(what="teardown", reason=words.pop("reason"), wait_s=words.pop("wait_s"))
     host, aim = Host.real(root), Aim(gpus=listed, **words)
     if dry_run:
-        return _plan(clearing.prepare(host, aim), reply)
+        return _plan(aiming.prepare(host, aim), reply)
     with live.teller(reply) as tell:
         done = clearing.teardown(host, aim, tell, verify=verify, claim=claim)
     _show(done, reply)

@@ -18,12 +18,12 @@ def command(root: Path, what: tuple[str, ...], roles: tuple[str, ...], reply: Re
 
     Without arguments: all GPUs, and the ports of what is installed.
     """
-    from dsv4ctl import clearing, screen_who
+    from dsv4ctl import aiming, screen_who
     from dsv4ctl.host import Host
 
     ports = tuple(_number(word) for word in what if not word.startswith("gpu:"))
     gpus = tuple(_number(word.removeprefix("gpu:")) for word in what if word.startswith("gpu:"))
-    found = clearing.who(Host.real(root), ports=ports, numbers=gpus, roles=roles)
+    found = aiming.who(Host.real(root), ports=ports, numbers=gpus, roles=roles)
     reply.add(screen_who.as_json(found))
     if not reply.wanted:
         click.echo(screen_who.text(found))

@@ -5,7 +5,8 @@ import signal
 from dataclasses import replace
 from functools import partial
 
-from dsv4ctl import health, pidfd, probe, sockets
+from dsv4ctl import pidfd, probe, sockets
+from dsv4ctl.engine import bodies
 from dsv4ctl.model import Identity, Phase, Role, RunState, SuperviseExit
 from dsv4ctl.problems import Problem
 from dsv4ctl.supervise import drain, look, territory, words
@@ -187,7 +188,7 @@ def requests_left(run: Run) -> Load:
         except Problem:
             return Load(None)
     answer = probe.get(run.url(LOADS), run.key, timeout_s=POLL_TIMEOUT_S)
-    return Load(health.requests_left(answer.body) if answer.status == 200 else None, tells=answer.status != 404)
+    return Load(bodies.requests_left(answer.body) if answer.status == 200 else None, tells=answer.status != 404)
 
 
 def abort_all(run: Run) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import assert_never
 
 from dsv4ctl import health, pair, pairing, probe
+from dsv4ctl.engine import bodies
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.health import Answers, Finding, Want
 from dsv4ctl.pair import Judged
@@ -61,7 +62,7 @@ class Proving:
     def context_length(self) -> int | None:
         """The context length that the engine serves the model with; a router does not tell."""
         models = self._answers.models
-        return health.served_models(models.body).get(self._want.model) if models else None
+        return bodies.served_models(models.body).get(self._want.model) if models else None
 
     def heard_ready(self) -> None:
         """The engine has logged that it is ready."""

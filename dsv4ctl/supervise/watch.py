@@ -6,6 +6,7 @@ from functools import partial
 from typing import assert_never
 
 from dsv4ctl import health, probe
+from dsv4ctl.engine import bodies
 from dsv4ctl.engine.log import PhaseSeen
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.health import HEALTH_TIMEOUT_S, Pulse
@@ -187,7 +188,7 @@ def probe_once(run: Run) -> Beat:
     if not (complaint := health.complaint(Question.HEALTH, answer)):
         return Beat(at, "", beside=beside)
     loads = probe.get(run.url(LOADS), run.key, timeout_s=LOADS_TIMEOUT_S)
-    mark = health.work_mark(loads.body) if loads.status == 200 else ()
+    mark = bodies.work_mark(loads.body) if loads.status == 200 else ()
     return Beat(at, complaint, mark, silent=answer.status is None and loads.status is None)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsv4ctl import health
+from dsv4ctl.engine import bodies
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.health import Answers, Pulse, Verdict, Want
 from dsv4ctl.model import Role
@@ -135,20 +136,6 @@ def load(**counts: object) -> bytes:
     return json.dumps({"loads": [counts]}).encode()
 
 
-def test_requests_are_counted_over_ranks_and_queues() -> None:
-    body = json.dumps(
-        {
-            "loads": [
-                {"num_running_reqs": 2, "num_waiting_reqs": 1},
-                {"num_running_reqs": 1, "disaggregation": {"decode_transfer_queue_reqs": 4}},
-            ]
-        }
-    ).encode()
-    assert health.requests_left(body) == 8
-    assert health.requests_left(load(num_running_reqs=0)) == 0
-    assert health.requests_left(b"[]") is None
-
-
 def test_an_engine_that_fails_its_probes_for_the_limit_is_unhealthy() -> None:
     pulse = health.beat(Pulse(), "/health says 503", (), 100.0)
     pulse = health.beat(pulse, "/health says 503", (), 390.0)
@@ -166,20 +153,20 @@ def test_one_good_answer_ends_a_bad_time() -> None:
 def test_tokens_that_are_made_are_a_sign_of_life_under_a_failing_health() -> None:
     pulse = Pulse()
     for now in range(0, 1000, 30):
-        pulse = health.beat(pulse, "/health says 503", health.work_mark(load(num_used_tokens=now)), now)
+        pulse = health.beat(pulse, "/health says 503", bodies.work_mark(load(num_used_tokens=now)), now)
     assert not health.unhealthy(pulse, 1000.0, 300)
 
 
 def test_a_queue_that_grows_is_no_sign_of_life() -> None:
     pulse = Pulse()
     for now in range(0, 400, 30):
-        mark = health.work_mark(load(num_used_tokens=7, num_waiting_reqs=now))
+        mark = bodies.work_mark(load(num_used_tokens=7, num_waiting_reqs=now))
         pulse = health.beat(pulse, "/health says 503", mark, now)
     assert health.unhealthy(pulse, 390.0, 300)
 
 
 def test_a_probe_that_could_not_read_the_loads_is_no_sign_of_life() -> None:
-    mark = health.work_mark(load(num_used_tokens=7))
+    mark = bodies.work_mark(load(num_used_tokens=7))
     pulse = health.beat(health.beat(health.beat(Pulse(), "x", mark, 0.0), "x", (), 100.0), "x", mark, 200.0)
     assert pulse.failing_since == 0.0
 

@@ -3,9 +3,9 @@
 import json
 from dataclasses import replace
 
-from dsv4ctl import clearing, screen_who
+from dsv4ctl import aiming, screen_who
+from dsv4ctl.aiming import Aim, Clearing
 from dsv4ctl.blame import Blame, Suspect, Verdict
-from dsv4ctl.clearing import Aim, Clearing
 from dsv4ctl.free import Found
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import HostView, Keeper, PortView
@@ -17,7 +17,7 @@ def test_a_key_on_a_command_line_is_shown_to_nobody() -> None:
     holder = process(1000, 200, command=command)
     suspect = Suspect(verdict=Verdict.STRAY, process=holder, holds=("listens on 127.0.0.1:30000",), signs=())
     found = Found(blame=Blame(suspects=(suspect,)))
-    who = Clearing(instances=(), view=HostView(), wanted=Wanted(), found=found, steps=())
+    who = Clearing(aim=Aim(), instances=(), view=HostView(), wanted=Wanted(), found=found, steps=())
 
     for said in (screen_who.text(who), json.dumps(screen_who.as_json(who))):
         assert "sk-" not in said
@@ -26,7 +26,7 @@ def test_a_key_on_a_command_line_is_shown_to_nobody() -> None:
 
 def clearing_of(*suspects: Suspect, ports: frozenset[int] = frozenset()) -> Clearing:
     found = Found(blame=Blame(suspects=suspects))
-    return Clearing(instances=(), view=HostView(), wanted=Wanted(ports=ports), found=found, steps=())
+    return Clearing(aim=Aim(), instances=(), view=HostView(), wanted=Wanted(ports=ports), found=found, steps=())
 
 
 def foreign(pid: int, *ports: int, asked: int, command: str = "") -> Suspect:
@@ -45,7 +45,7 @@ def test_only_what_was_asked_for_is_shown() -> None:
         foreign(1000, 30001, asked=30001), foreign(1001, 20001, asked=20001), ports=frozenset({30001, 20001})
     )
 
-    said = screen_who.text(clearing.only(all_of_it, Aim(ports=(30001,))))
+    said = screen_who.text(aiming.only(replace(all_of_it, aim=Aim(ports=(30001,)))))
 
     assert "pid 1000 " in said
     assert "pid 1001 " not in said
