@@ -42,6 +42,21 @@ class Wanted:
     users: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """Who is there: every process by pid, who is on the GPUs, and who has the ports that are wanted."""
+
+    processes: Mapping[int, Process]
+    holds: tuple[GpuHold, ...]
+    on_ports: tuple[Holder, ...]
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """The pids of those who hold something."""
+        on_gpus = {hold.pid for hold in self.holds if hold.believed}
+        return frozenset(on_gpus | {process.pid for holder in self.on_ports for process in holder.processes})
+
+
 def look(wanted: Wanted, view: GpuView | None = None, clock: Clock = REAL) -> Found:
     """Look at the host and judge. `view`: the GPUs as they were read just now, else they are read when wanted.
 
@@ -102,7 +117,8 @@ def _look(wanted: Wanted, seen: GpuView) -> Found:
     holds = gpu_holds(seen, processes, wanted.gpus)
     holding = {hold.pid for hold in holds if hold.believed}
     likely = {pid for pid, process in processes.items() if _may_be_an_engine(process)}
-    scene = _scene(wanted, processes, holds, on_ports, signs.of((likely | holding) - known.keys()) | known)
+    present = Present(processes=processes, holds=holds, on_ports=on_ports)
+    scene = _scene(wanted, present, signs.of((likely | holding) - known.keys()) | known)
     request = Request(
         ports=wanted.ports,
         gpus=wanted.gpus,
@@ -163,26 +179,19 @@ def _read(wanted: Wanted) -> GpuView:
     return gpus.read() if wanted.gpus or wanted.everything else GpuView()
 
 
-def _scene(
-    wanted: Wanted,
-    processes: Mapping[int, Process],
-    holds: tuple[GpuHold, ...],
-    on_ports: tuple[Holder, ...],
-    shown: Mapping[int, Signs],
-) -> Scene:
-    holding = {hold.pid for hold in holds if hold.believed} | {p.pid for holder in on_ports for p in holder.processes}
+def _scene(wanted: Wanted, present: Present, shown: Mapping[int, Signs]) -> Scene:
     engines = {pid for pid, one in shown.items() if one.of_engine}
     elsewhere = sockets.holders_on((), engines) if engines else ()
     return Scene(
-        processes=processes,
+        processes=present.processes,
         self_pid=os.getpid(),
-        listeners=(*on_ports, *(holder for holder in elsewhere if holder.listener.port not in wanted.ports)),
-        holds=holds,
+        listeners=(*present.on_ports, *(holder for holder in elsewhere if holder.listener.port not in wanted.ports)),
+        holds=present.holds,
         environments={pid: one.environment for pid, one in shown.items() if one.environment},
         marked=frozenset(pid for pid, one in shown.items() if one.marked),
         bare=frozenset(pid for pid, one in shown.items() if one.bare),
         units=wanted.units,
-        leaving=frozenset(pid for pid in holding if pid in shown and shown[pid].leaving),
+        leaving=frozenset(pid for pid in present.holding if pid in shown and shown[pid].leaving),
     )
 
 

@@ -57,27 +57,33 @@ class Terms:
     resume: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Premises:
+    """What a plan is made on: the machine, what its memory will hold, and the terms."""
+
+    machine: Machine
+    memory: Forecast
+    terms: Terms
+
+
 def prepare(host: Host, spec: HostSpec, terms: Terms | None = None) -> Plan:
     """Look at the host and plan the deploy of a config."""
-    terms = terms or Terms()
-    machine = observe.machine(host, spec)
-    memory = foresight.of_deploy(host, spec, machine)
-    want = _generation(host, spec, machine, release.render(memory.spec, machine, observe.texts()), terms)
-    made = _plan(host, want, machine, memory, terms)
+    on = _premises(host, spec, terms or Terms())
+    want = _generation(host, spec, release.render(on.memory.spec, on.machine, observe.texts()), on)
+    made = _plan(host, want, on)
     return replace(made, warnings=(*config.warnings(spec), *made.warnings))
 
 
 def again(host: Host, kept: Kept, terms: Terms) -> Plan:
     """Plan the deploy of a release as it was kept, on the host as it is now."""
     before = kept.generation
-    machine = observe.machine(host, before.spec)
-    memory = foresight.of_deploy(host, before.spec, machine)
-    want = _generation(host, before.spec, machine, before.release, terms)
-    made = _plan(host, replace(want, restores=kept.number), machine, memory, terms)
+    on = _premises(host, before.spec, terms)
+    want = _generation(host, before.spec, before.release, on)
+    made = _plan(host, replace(want, restores=kept.number), on)
     return replace(
         made,
-        refusals=(*_gone_gpus(before, machine.gpus), *made.refusals),
-        warnings=(*generations.failed_before(kept), *_other_engine(before, machine.engine), *made.warnings),
+        refusals=(*_gone_gpus(before, on.machine.gpus), *made.refusals),
+        warnings=(*generations.failed_before(kept), *_other_engine(before, on.machine.engine), *made.warnings),
     )
 
 
@@ -95,7 +101,13 @@ def refuse(refusals: tuple[Problem, ...]) -> None:
         raise problem
 
 
-def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, terms: Terms) -> Plan:
+def _premises(host: Host, spec: HostSpec, terms: Terms) -> Premises:
+    machine = observe.machine(host, spec)
+    return Premises(machine=machine, memory=foresight.of_deploy(host, spec, machine), terms=terms)
+
+
+def _plan(host: Host, want: Generation, on: Premises) -> Plan:
+    machine, terms = on.machine, on.terms
     kept = host.store.releases.all()
     here = installed.release(host, kept)
     known = generations.number_of(want.release, kept, here, goes_back=want.restores is not None)
@@ -128,9 +140,9 @@ def _plan(host: Host, want: Generation, machine: Machine, memory: Forecast, term
             *drift.here(host, view, here),
             *dropins.told(host, want.release, view),
             *preflight.misses(want.release.instances),
-            *memory.warnings(),
+            *on.memory.warnings(),
         ),
-        memory=memory,
+        memory=on.memory,
         outage=away,
     )
 
@@ -159,7 +171,8 @@ def _paused(host: Host, view: HostView, want: Generation) -> Iterator[Busy]:
         yield Busy(f"cannot {what}: this host is {words}", hint=hint, details={"pause": view.pause})
 
 
-def _generation(host: Host, spec: HostSpec, machine: Machine, want: Release, terms: Terms) -> Generation:
+def _generation(host: Host, spec: HostSpec, want: Release, on: Premises) -> Generation:
+    machine = on.machine
     return Generation(
         number=0,
         release=want,
@@ -170,7 +183,7 @@ def _generation(host: Host, spec: HostSpec, machine: Machine, want: Release, ter
         driver=machine.gpus.driver,
         at=host.clock.wall(),
         who=person(),
-        reason=terms.reason,
+        reason=on.terms.reason,
         command=command(),
     )
 

@@ -225,7 +225,7 @@ def _trees(links: Links, request: Request, held: Mapping[int, Held], suspects: l
         root = process if suspect.evicted else grow.root_of(links, process)
         members = grow.members_of(links, (root.pid, process.pid), limits) - taken
         taken |= members
-        yield _tree(links, root, members, held, suspect)
+        yield _tree(links, held, suspect, root=root, members=members)
 
 
 def _leaving(process: Process, suspect: Suspect) -> Tree:
@@ -234,7 +234,7 @@ def _leaving(process: Process, suspect: Suspect) -> Tree:
     return Tree(root=process, members=members, unit="", holds=suspect.holds, signs=suspect.signs, leaving=True)
 
 
-def _tree(links: Links, root: Process, members: frozenset[int], held: Mapping[int, Held], suspect: Suspect) -> Tree:
+def _tree(links: Links, held: Mapping[int, Held], suspect: Suspect, *, root: Process, members: frozenset[int]) -> Tree:
     unit = links.own_unit(root)
     words = [word for pid in sorted(members) if pid in held for word in held[pid].words]
     return Tree(

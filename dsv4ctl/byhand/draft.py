@@ -63,7 +63,7 @@ def draft(mains: Sequence[Main], key_file: str = "") -> Draft:
     settings |= {"api_key_file": key_file or KEY_FILE} if api_key else {}
     notes = (*conflicts, *lonely, *strange, *_notes(roles))
     return Draft(
-        text=_text(roles, settings, variables, mode, notes),
+        text=_text(roles, mode, settings=settings, variables=variables, notes=notes),
         notes=notes,
         key_file=str(settings.get("api_key_file", "")),
         api_key=api_key,
@@ -183,7 +183,12 @@ def _notes(roles: Roles) -> Iterator[str]:
 
 
 def _text(
-    roles: Roles, settings: Mapping[str, Setting], variables: Mapping[str, str], mode: Mode, notes: Sequence[str]
+    roles: Roles,
+    mode: Mode,
+    *,
+    settings: Mapping[str, Setting],
+    variables: Mapping[str, str],
+    notes: Sequence[str],
 ) -> str:
     lines = ["# Written by `dsv4ctl adopt` from what ran here. `dsv4ctl config example` explains every key."]
     lines += [f"# {main.role}: {words.who(main.process)}" for main in roles.engines]

@@ -45,12 +45,12 @@ class Figure:
         )
 
 
-def exact(name: str, part: Part, amount: int, note: str = "") -> Figure:
+def exact(name: str, part: Part, amount: int, *, note: str = "") -> Figure:
     """An amount that follows from the engine's own arithmetic."""
     return Figure(name=name, part=part, bytes=amount, kind=Kind.EXACT, low_bytes=amount, high_bytes=amount, note=note)
 
 
-def estimate(name: str, part: Part, amount: int, span: tuple[float, float], note: str = "") -> Figure:
+def estimate(name: str, part: Part, amount: int, span: tuple[float, float], *, note: str = "") -> Figure:
     """A fit, and its range as factors of it."""
     low, high = round(amount * span[0]), round(amount * span[1])
     return Figure(name=name, part=part, bytes=amount, kind=Kind.ESTIMATE, low_bytes=low, high_bytes=high, note=note)

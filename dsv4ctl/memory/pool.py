@@ -101,11 +101,11 @@ def figures(pool: Pool) -> tuple[Figure, ...]:
         ("indexer keys", costs.keys * tokens, ""),
     )
     plain = sum(amount for _, amount, _ in parts)
-    found = [exact(name, Part.POOL, int(amount), note) for name, amount, note in parts if int(amount)]
+    found = [exact(name, Part.POOL, int(amount), note=note) for name, amount, note in parts if int(amount)]
     if (drafts := int(plain * (costs.inflation - 1))) > 0:
         found.append(exact("draft's KV", Part.POOL, drafts))
     if pool.state_of_requests_bytes:
-        found.append(exact("state of requests", Part.POOL, pool.state_of_requests_bytes, "fixed"))
+        found.append(exact("state of requests", Part.POOL, pool.state_of_requests_bytes, note="fixed"))
     rest = pool.used_bytes - sum(one.bytes for one in found)
     return (*found, exact("less than a page", Part.POOL, rest))
 

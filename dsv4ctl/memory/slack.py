@@ -33,7 +33,7 @@ def figures(ask: Ask, flags: Flags, pool: Pool, slack_bytes: int) -> tuple[Figur
     """Everything in a slack of `slack_bytes` that is not left; amounts of 0 are left out."""
     found = (
         estimate("NCCL and allocator", Part.SLACK, NCCL_BYTES, NCCL_SPAN),
-        exact("request table", Part.SLACK, request_table_bytes(ask, flags), _table_note(ask, flags)),
+        exact("request table", Part.SLACK, request_table_bytes(ask, flags), note=_table_note(ask, flags)),
         exact("window map", Part.SLACK, 8 * pool.tokens),
         estimate("pool padding", Part.SLACK, PADDING_BYTES if pool.tokens else 0, (0.75, 1.0)),
         *_graphs(ask, flags),
@@ -87,14 +87,14 @@ def _graphs(ask: Ask, flags: Flags) -> tuple[Figure, ...]:
     speculative = ask.speculation is not None
     count = len(defaults.captured(flags.graph_batch, speculative=speculative))
     amount = round((GRAPHS_BYTES + GRAPH_BYTES * count) * (1.5 if speculative else 1.0))
-    graphs = estimate("decode graphs", Part.SLACK, amount, GRAPHS_SPAN, f"{count} up to batch {flags.graph_batch}")
+    graphs = estimate("decode graphs", Part.SLACK, amount, GRAPHS_SPAN, note=f"{count} up to batch {flags.graph_batch}")
     if ask.measured.graphs_bytes is not None:
         # What the engine says of its graphs holds the logits, too.
         return (graphs.told(ask.measured.graphs_bytes),)
     rows = flags.graph_batch * ask.draft_tokens
     ratio = ask.checkpoint.model.index_ratio
     note = logits_note(rows, ask.context_tokens, ratio)
-    logits = exact("decode logits", Part.SLACK, logits_bytes(rows, ask.context_tokens, ratio), note)
+    logits = exact("decode logits", Part.SLACK, logits_bytes(rows, ask.context_tokens, ratio), note=note)
     return graphs, logits, _partials(ask, flags)
 
 
@@ -104,13 +104,13 @@ def _partials(ask: Ask, flags: Flags) -> Figure:
     applies = ask.gpu.generation is Generation.SM120
     each = round(min(flags.graph_batch, 64) * (2 + ask.context_tokens / 8192) * 1028) if applies else 0
     padded = ask.checkpoint.model.heads / heads
-    return estimate("decode partials", Part.SLACK, each * heads, (1.0, padded), f"{heads} heads")
+    return estimate("decode partials", Part.SLACK, each * heads, (1.0, padded), note=f"{heads} heads")
 
 
 def _activations(ask: Ask, flags: Flags) -> Figure:
     tokens = flags.chunk_rank if ask.role is not Role.DECODE else flags.running_rank * ask.draft_tokens
     amount = ACTIVATIONS_BYTES + ACTIVATION_BYTES * tokens
-    return estimate("activations", Part.SLACK, amount, ACTIVATIONS_SPAN, f"{tokens} tokens at once")
+    return estimate("activations", Part.SLACK, amount, ACTIVATIONS_SPAN, note=f"{tokens} tokens at once")
 
 
 def _tables(ask: Ask, flags: Flags) -> tuple[Figure, ...]:
@@ -119,7 +119,7 @@ def _tables(ask: Ask, flags: Flags) -> tuple[Figure, ...]:
         return ()
     rows = min(flags.chunk_rank, ask.context_tokens)
     amount = rows * ask.context_tokens * 3 // 64
-    return exact("index tables", Part.SLACK, amount, "pages and compressed pages of a chunk"), _gather(ask, rows)
+    return exact("index tables", Part.SLACK, amount, note="pages and compressed pages of a chunk"), _gather(ask, rows)
 
 
 def _prefill_logits(ask: Ask, flags: Flags, free_bytes: int) -> tuple[Figure, ...]:
@@ -128,18 +128,18 @@ def _prefill_logits(ask: Ask, flags: Flags, free_bytes: int) -> tuple[Figure, ..
     name, rows, context = "prefill logits", min(flags.chunk_rank, ask.context_tokens), ask.context_tokens
     if ask.indexer is Indexer.TORCH:
         amount = min(rows, TORCH_ROWS) * context // 4 * TORCH_BYTES
-        return (estimate(name, Part.SLACK, amount, TORCH_SPAN, "torch gathers every query's keys"),)
+        return (estimate(name, Part.SLACK, amount, TORCH_SPAN, note="torch gathers every query's keys"),)
     ratio = ask.checkpoint.model.index_ratio
     amount, whole = logits_bytes(rows, context, ratio), logits_note(rows, context, ratio)
     limit = logits_limit_bytes(ask, flags, free_bytes)
     if ratio == 1:
         limit = min(limit or V41_LOGITS_BYTES, V41_LOGITS_BYTES)
     if limit is None:
-        return (exact(name, Part.SLACK, amount, f"{whole}, not cut by {ask.indexer}"),)
+        return (exact(name, Part.SLACK, amount, note=f"{whole}, not cut by {ask.indexer}"),)
     if ask.gpu.generation is Generation.SM120 and ask.indexer is Indexer.DEEPGEMM:
         rows = min(rows, DEEPGEMM_ROWS)
     cut = min(logits_bytes(rows, context, ratio), limit)
-    return (exact(name, Part.SLACK, cut, whole if cut == amount else f"{whole}, cut to {size_text(cut)}"),)
+    return (exact(name, Part.SLACK, cut, note=whole if cut == amount else f"{whole}, cut to {size_text(cut)}"),)
 
 
 def _gather(ask: Ask, rows: int) -> Figure:
@@ -154,4 +154,4 @@ def _page_split(ask: Ask, pool: Pool) -> Figure:
     """SM120 copies one layer's window into pages of another size, and keeps the copy."""
     applies = ask.gpu.generation is Generation.SM120 and not ask.switches.direct_window
     amount = round(pool.per_token.window / ask.checkpoint.model.layers * pool.window_tokens) if applies else 0
-    return exact("window copy", Part.SLACK, amount, "of one layer")
+    return exact("window copy", Part.SLACK, amount, note="of one layer")

@@ -164,18 +164,19 @@ def target(checkpoint: Checkpoint, tp: int, attention_dp: int) -> Figure:
     replicated = checkpoint.dense_bytes - checkpoint.sharded_bytes
     amount = checkpoint.experts_bytes // tp + sharded + replicated + checkpoint.engram_bytes // tp
     span = SPAN if checkpoint.fitted else SPAN_UNFITTED
-    return estimate("weights", Part.WEIGHTS, amount, span, f"{checkpoint.name} over {tp} ranks, {checkpoint.source}")
+    note = f"{checkpoint.name} over {tp} ranks, {checkpoint.source}"
+    return estimate("weights", Part.WEIGHTS, amount, span, note=note)
 
 
 def draft(checkpoint: Checkpoint, tp: int, stages: int) -> Figure:
     """The weights of the draft layers on one GPU; `stages` 0: there is no speculation. They are loaded before the pool
     is sized."""
     if not stages:
-        return exact("draft weights", Part.WEIGHTS, 0, "no speculation")
+        return exact("draft weights", Part.WEIGHTS, 0, note="no speculation")
     per_stage = (
         checkpoint.model.parameters_of_a_layer(checkpoint.model.draft_experts) * BYTES_PER_PARAMETER[checkpoint.experts]
         + DRAFT_DENSE_BYTES
     )
     layers = checkpoint.draft_bytes if checkpoint.draft_bytes is not None else round(stages * per_stage)
     amount = layers // tp + DRAFT_WHOLE_BYTES
-    return estimate("draft weights", Part.WEIGHTS, amount, SPAN_DRAFT, f"{stages} draft layer{'s' * (stages > 1)}")
+    return estimate("draft weights", Part.WEIGHTS, amount, SPAN_DRAFT, note=f"{stages} draft layer{'s' * (stages > 1)}")

@@ -52,16 +52,37 @@ def test_no_code_is_dead() -> None:
     assert not dead, "\n".join(dead)
 
 
-def test_no_function_outgrows_one_page() -> None:
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = {path: ast.walk(ast.parse(path.read_text())) for path in (ROOT / "dsv4ctl").rglob("*.py")}
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+
+
+def positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The names that may be given by their place alone, without whose method it is."""
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def test_no_function_outgrows_one_page() -> None:
     long = [
-        f"{path.relative_to(ROOT)}: {node.name}"
-        for path, nodes in found.items()
-        for node in nodes
-        if isinstance(node, kinds) and (node.end_lineno or 0) - node.lineno >= 50
+        f"{path.relative_to(ROOT)}: {function.name}"
+        for path in (ROOT / "dsv4ctl").rglob("*.py")
+        for function in functions(path)
+        if (function.end_lineno or 0) - function.lineno >= 50
     ]
     assert not long, "\n".join(long)
+
+
+def test_no_function_takes_more_than_four_positional_parameters() -> None:
+    # click calls commands by keyword alone.
+    rooms = [path for path in (ROOT / "dsv4ctl").rglob("*.py") if path.parent.name != "cli"]
+    wide = [
+        f"{path.relative_to(ROOT)}: {function.name}{tuple(names)}"
+        for path in rooms
+        for function in functions(path)
+        if len(names := positional(function)) > 4
+    ]
+    assert not wide, "\n".join(wide)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dsv4ctl").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))

@@ -56,6 +56,15 @@ class Call:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What to go on from, with how many tokens at most, and in which shape the answer is wanted."""
+
+    text: str
+    tokens: int
+    shape: answers.Shape
+
+
 class BadRequest(Exception):
     """A request that is refused with 400 and this body."""
 
@@ -159,7 +168,7 @@ def generate(call: Call) -> Answer:
         message = "Either text, input_ids or input_embeds should be provided."
         raise BadRequest({"error": {"message": message}})
     wanted = int((asked.get("sampling_params") or {}).get("max_new_tokens", 128))
-    return _generation(call, asked, str(prompt), wanted, answers.NATIVE)
+    return _generation(call, asked, Prompt(str(prompt), wanted, answers.NATIVE))
 
 
 def completions(call: Call) -> Answer:
@@ -167,7 +176,8 @@ def completions(call: Call) -> Answer:
     asked = call.json()
     if "prompt" not in asked:
         raise BadRequest(answers.error("1 validation error:\n  Field required: prompt"))
-    return _generation(call, asked, str(asked["prompt"]), int(asked.get("max_tokens") or 16), answers.COMPLETION)
+    wanted = int(asked.get("max_tokens") or 16)
+    return _generation(call, asked, Prompt(str(asked["prompt"]), wanted, answers.COMPLETION))
 
 
 def chat(call: Call) -> Answer:
@@ -178,29 +188,28 @@ def chat(call: Call) -> Answer:
     wanted = asked.get("max_completion_tokens") or asked.get("max_tokens") or 64
     # A router writes messages anew, with other spaces and nulls.
     prompt = "\n".join(f"{one.get('role')}: {json.dumps(one.get('content'))}" for one in asked["messages"])
-    return _generation(call, asked, prompt, int(wanted), answers.CHAT)
+    return _generation(call, asked, Prompt(prompt, int(wanted), answers.CHAT))
 
 
-def _generation(call: Call, asked: dict[str, Any], prompt: str, wanted: int, shape: answers.Shape) -> Answer:
+def _generation(call: Call, asked: dict[str, Any], prompt: Prompt) -> Answer:
     """Generate and answer in a shape, streaming if asked for."""
     told = call.engine.settings
-    size, limit = max(1, len(prompt) // 4), _length(call)
-    if size + wanted > limit:
+    size, limit = max(1, len(prompt.text) // 4), _length(call)
+    if size + prompt.tokens > limit:
         raise BadRequest(
             answers.error(f"Requested token count exceeds the model's maximum context length of {limit} tokens.")
         )
     purpose = messages.WARMUP if call.warm else messages.USER
-    if told.mode == "prefill":
-        # The first token is a prefill's whole work.
-        wanted = 1
+    # The first token is a prefill's whole work.
+    wanted = 1 if told.mode == "prefill" else prompt.tokens
     room, bootstrap = _crossing(told, asked)
-    refrain = _refrain(prompt)
-    order = Generate(uuid.uuid4().hex, wanted, size, zlib.crc32(prompt.encode()), purpose, room, bootstrap, refrain)
+    seed, refrain = zlib.crc32(prompt.text.encode()), _refrain(prompt.text)
+    order = Generate(uuid.uuid4().hex, wanted, size, seed, purpose, room, bootstrap, refrain)
     outputs = _told(call, order)
     name = str(asked.get("model") or told.served_name)
     if asked.get("stream"):
-        return Answer(200, stream=answers.stream(shape, order, name, outputs))
-    return _whole(call, shape, order, (name, list(outputs)))
+        return Answer(200, stream=answers.stream(prompt.shape, order, name, outputs))
+    return _whole(call, prompt.shape, order, (name, list(outputs)))
 
 
 def _told(call: Call, order: Generate) -> Iterator[Output]:

@@ -40,7 +40,8 @@ def start(settings: Settings) -> tuple[Children, list[dict[str, Any]]]:
     for rank in range(settings.tp):
         ready_reader, ready_writer = spawn.Pipe(duplex=False)
         orders = None if rank else order_reader
-        child = spawn.Process(target=scheduler.main, args=(settings, rank, ready_writer, orders, out_writer))
+        pipes = scheduler.Pipes(ready_writer, orders, out_writer)
+        child = spawn.Process(target=scheduler.main, args=(settings, rank, pipes))
         child.start()
         # Our copies must go, or no end of these pipes would ever be noticed.
         ready_writer.close()

@@ -18,7 +18,16 @@ from .settings import Settings
 DECODE_LOG_EVERY = 40
 
 
-def main(settings: Settings, rank: int, ready: Pipe, requests: Pipe | None, outputs: Pipe) -> None:
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """What connects a scheduler with its server and the detokenizer. Only rank 0 has `requests`."""
+
+    ready: Pipe
+    requests: Pipe | None
+    outputs: Pipe
+
+
+def main(settings: Settings, rank: int, pipes: Pipes) -> None:
     """Entry of the spawned process."""
     time.sleep(settings.behaviour.import_s)
     misdeeds.halfway(settings, "import", rank)
@@ -33,8 +42,8 @@ def main(settings: Settings, rank: int, ready: Pipe, requests: Pipe | None, outp
             misdeeds.get_stuck(settings)
         side = None if rank else handoff.side_of(settings, receiving.DecodeSide)
         registering.register(settings, rank)
-        ready.send({"status": "ready", "tokens": loading.figures.tokens, "seconds": loading.seconds})
-        Scheduler(loading, requests, outputs, side).run()
+        pipes.ready.send({"status": "ready", "tokens": loading.figures.tokens, "seconds": loading.seconds})
+        Scheduler(loading, pipes.requests, pipes.outputs, side).run()
         ledger.release(loading.gpu)
     except Exception:
         # Whatever ends a scheduler is logged and told to the server.

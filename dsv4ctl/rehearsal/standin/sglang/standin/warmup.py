@@ -24,7 +24,7 @@ def run(engine: Engine) -> None:
         tree.kill_all()
     elif alone:
         engine.status = Status.UP
-    _ask(engine, "POST", "/freeze_gc", {})
+    _ask(engine, "/freeze_gc", {})
     words.say("The server is fired up and ready to roll!")
     engine.ready_at = time.monotonic()
     # The main loop sleeps until something is due and does not know of this yet.
@@ -36,7 +36,7 @@ def _find_server(engine: Engine) -> str:
     problem = ""
     for number in range(TRIES):
         time.sleep(1.0 if number else engine.settings.behaviour.warmup_s)
-        status, problem = _ask(engine, "GET", "/model_info", None)
+        status, problem = _ask(engine, "/model_info", None)
         if status == 200:
             return ""
     return problem
@@ -46,7 +46,7 @@ def _first_generation(engine: Engine) -> str:
     """One generation of 8 tokens; '' or what went wrong."""
     order = {"text": "The capital city of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 8}}
     limit_s = float(os.environ.get("SGLANG_WARMUP_TIMEOUT", "-1"))
-    status, problem = _ask(engine, "POST", "/generate", order, limit_s if limit_s > 0 else 600)
+    status, problem = _ask(engine, "/generate", order, limit_s if limit_s > 0 else 600)
     return "" if status == 200 else problem
 
 
@@ -60,7 +60,7 @@ def _first_of_a_pair(engine: Engine) -> str:
         "bootstrap_room": 0,
     }
     limit_s = float(os.environ.get("SGLANG_WARMUP_TIMEOUT", "-1"))
-    status, problem = _ask(engine, "POST", "/generate", order, limit_s if limit_s > 0 else 1800)
+    status, problem = _ask(engine, "/generate", order, limit_s if limit_s > 0 else 1800)
     if not status:
         return problem
     if status == 200:
@@ -72,17 +72,18 @@ def _first_of_a_pair(engine: Engine) -> str:
     return ""
 
 
-def _ask(engine: Engine, method: str, path: str, body: object, limit_s: float = 5) -> tuple[int, str]:
-    """Status and problem of one request to our own URL."""
+def _ask(engine: Engine, path: str, body: object, limit_s: float = 5) -> tuple[int, str]:
+    """Status and problem of one request to our own URL: a GET, or a POST where there is a body."""
     headers = {MARK: engine.settings.instance, "content-type": "application/json"}
     if key := engine.settings["api_key"]:
         headers["authorization"] = f"Bearer {key}"
     connection = http.client.HTTPConnection(*engine.settings.url, timeout=limit_s)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        method, text = ("GET", None) if body is None else ("POST", json.dumps(body))
+        connection.request(method, path, text, headers)
         answer = connection.getresponse()
-        text = answer.read().decode(errors="replace")
-        return answer.status, f"AssertionError: res=<Response [{answer.status}]>, res.text={text!r}"
+        said = answer.read().decode(errors="replace")
+        return answer.status, f"AssertionError: res=<Response [{answer.status}]>, res.text={said!r}"
     except (OSError, http.client.HTTPException) as error:
         return 0, f"{type(error).__name__}: {error}"
     finally:
