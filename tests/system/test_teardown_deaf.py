@@ -78,7 +78,8 @@ def test_a_stray_that_is_killed_and_runs_on_is_told_with_what_it_holds_and_refus
     behaviour(PORT, **QUICK)
     install(machine)
 
-    failed = command(machine, "teardown", "--verify", "--grace", "0.2", "--timeout", "5")  # what is waited for is told every 2 s
+    # What is waited for is told every two seconds.
+    failed = command(machine, "teardown", "--verify", "--grace", "0.2", "--timeout", "5")
 
     assert failed.status == Status.LEFT_OVER, failed.stderr
     assert f"killed, 1 left: pid {deaf.pid} (python, state R inside the kernel)" in failed.stderr
