@@ -1,9 +1,10 @@
-"""The arithmetic of the brake on failing starts, and of pauses: who may start, who is parked, in words. Pure.
+"""The arithmetic of the brake on failing starts, and of pauses: who may start, when, who is parked, in words. Pure.
 
 A start counts when it came to nothing, or when its engine ended unasked. One that was stopped on request does not, one
 that is under way does not yet, and one that left no end (a killed supervisor, a power cut) does.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -53,6 +54,47 @@ def verdict(tallies: Mapping[str, Tally], limits: Limits, now: float) -> str:
     name, last = found[-1]
     window = duration_text(limits.window_s)
     return f"{len(found)} starts failed within {window} on this host{each}; the last, of {name}: {last.words}"
+
+
+def steps(limits: Limits) -> int:
+    """In how many steps the wait before a restart grows from limits.restart to limits.restart_max; 0: it does not."""
+    return max(1, limits.starts - 1) if limits.restart_max_s > limits.restart_s else 0
+
+
+def restart_delay_s(failures: int, limits: Limits) -> float:
+    """How long an instance is down after so many failures until it is restarted: limits.restart after the first one,
+    and each further one takes it by the same factor nearer to limits.restart_max.
+
+    As systemd 254 and newer reckons it from RestartSteps= and RestartMaxDelaySec= (service_restart_usec_next()).
+    """
+    grown = steps(limits)
+    if failures <= 1 or not grown or not limits.restart_s:
+        return limits.restart_s
+    if failures > grown:
+        return limits.restart_max_s
+    return float(limits.restart_s * (limits.restart_max_s / limits.restart_s) ** ((failures - 1) / grown))
+
+
+def owed_s(tally: Tally, limits: Limits, now: float) -> float:
+    """For how much longer an automatic restart has to wait where systemd waits limits.restart alone; 0: not at all.
+
+    A restart that comes before that time is somebody's own wish, who did not want to wait. How long ago a supervisor
+    ended that left no word of it nobody knows; systemd has waited that time, at the least.
+    """
+    failures = len(recent({"": tally}, limits.window_s, now))
+    if tally.open_since is not None:
+        return restart_delay_s(failures + 1, limits) - limits.restart_s
+    gone_s = now - tally.failed[-1].at if failures else 0.0
+    return max(0.0, restart_delay_s(failures, limits) - gone_s) if failures and gone_s >= limits.restart_s else 0.0
+
+
+def owed_words(tally: Tally, limits: Limits, left_s: float, now: float) -> str:
+    """What a restart waits for and how long: `waiting 27s, until 03:12:44, with this restart: …`."""
+    before = failed(tally, VANISHED, now) if tally.open_since is not None else tally
+    count = len(recent({"": before}, limits.window_s, now))
+    ends, left = moment(now + left_s, now), duration_text(math.ceil(left_s))
+    failures = f"{count} starts failed within {duration_text(limits.window_s)}"
+    return f"waiting {left}, until {ends}, with this restart: {failures}; the last: {before.failed[-1].words}"
 
 
 def parked(tally: Tally, why: str, now: float) -> Tally:

@@ -22,7 +22,7 @@ ANALYZE_TIMEOUT_S = 60
 
 PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,ControlGroup,StatusText,Result,ExecMainCode,"
-    "ExecMainStatus,NRestarts,StateChangeTimestampMonotonic,NeedDaemonReload,FragmentPath,DropInPaths,Job"
+    "ExecMainStatus,NRestarts,StateChangeTimestampMonotonic,NeedDaemonReload,FragmentPath,DropInPaths,Job,RestartSteps"
 )
 
 MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
@@ -120,6 +120,7 @@ def _unit(block: Mapping[str, str], wall_minus_monotonic_s: float) -> Unit:
         needs_reload=block.get("NeedDaemonReload") == "yes",
         fragment=block.get("FragmentPath", ""),
         drop_ins=tuple(block.get("DropInPaths", "").split()),
+        restart_steps=int(block.get("RestartSteps") or 0),
     )
 
 

@@ -34,7 +34,8 @@ class ActiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A unit as systemd shows it. `since`: seconds since the epoch of its last state change, None when it had none."""
+    """A unit as systemd shows it. `since`: seconds since the epoch of its last state change, None when it had none.
+    `restart_steps`: in how many systemd itself slows restarts down; 0: it does not, as none before 254 can."""
 
     name: str
     load: LoadState
@@ -52,6 +53,7 @@ class Unit:
     needs_reload: bool
     fragment: str
     drop_ins: tuple[str, ...] = ()
+    restart_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)

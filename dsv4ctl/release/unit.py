@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import jinja2
 
-from dsv4ctl import placement, unitfile
+from dsv4ctl import brake, placement, unitfile
 from dsv4ctl.engine import sglang
 from dsv4ctl.model import HostSpec, Instance, Limits, Machine, Role, SuperviseExit
 from dsv4ctl.problems import BadConfig
@@ -130,7 +130,6 @@ def _limits(limits: Limits) -> dict[str, object]:
     """All limits in seconds. The outer ones leave room for the inner, so that the supervisor's verdict comes first."""
     start_limit_s = limits.start_s + limits.proof_s + START_MARGIN_S
     stop_limit_s = limits.drain_s + limits.engine_stop_s + STOP_MARGIN_S
-    grows = limits.restart_max_s > limits.restart_s
     burst = limits.starts + BY_HAND
     longest_try_s = limits.driver_s + start_limit_s + stop_limit_s + max(limits.restart_s, limits.restart_max_s)
     return {
@@ -142,8 +141,9 @@ def _limits(limits: Limits) -> dict[str, object]:
         "stop_limit_s": stop_limit_s,
         "restart_s": limits.restart_s,
         "restart_max_s": limits.restart_max_s,
-        # systemd refuses a longest delay that is not longer than the first, and no steps at all.
-        "restart_steps": max(1, limits.starts - 1) if grows else 0,
+        # systemd refuses a longest delay that is not longer than the first, and no steps at all. For one that is too
+        # old for both the supervisor waits.
+        "restart_steps": brake.steps(limits),
         "burst": burst,
         "give_up_s": max(limits.window_s, burst * longest_try_s) + START_MARGIN_S,
     }

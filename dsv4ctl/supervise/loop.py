@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import assert_never
 
-from dsv4ctl import pidfd, procs, record, starts, store
+from dsv4ctl import pidfd, procs, record, starts, store, systemd
 from dsv4ctl.clock import Clock
 from dsv4ctl.engine import sglang
-from dsv4ctl.model import Identity, Instance, Phase, Role, RunState, SuperviseExit
+from dsv4ctl.model import Identity, Instance, Phase, Role, RunState, SuperviseExit, Unit
 from dsv4ctl.problems import Problem
 from dsv4ctl.starts import PastStart
 from dsv4ctl.store.paths import PROBE_LOCK
@@ -48,6 +48,7 @@ def supervise(
     lull = Lull(folder.parent.parent / PAUSE if folder else None, clock)
     barrier = Barrier(
         folder=folder,
+        unit=partial(_unit, instance.unit, environment, journal),
         limits=instance.limits,
         lull=lull,
         inbox=inbox,
@@ -170,6 +171,17 @@ def _voice(instance: Instance, environment: Mapping[str, str], clock: Clock, jou
         met=_met_before(folder / "state.json") if folder and instance.role is Role.ROUTER else (),
     )
     return Voice(state, clock, notifier, journal=journal, file=folder / "state.json" if folder else None)
+
+
+def _unit(name: str, environment: Mapping[str, str], journal: Journal) -> Unit | None:
+    """Our unit as systemd shows it; None: we are in none, or systemd cannot be asked."""
+    if not territory.claim(name, environment):
+        return None
+    try:
+        return systemd.show((name,)).get(name)
+    except Problem as problem:
+        journal.note(f"cannot tell whether this is a restart, so it does not wait its turn: {problem}")
+        return None
 
 
 def _met_before(file: Path) -> tuple[Identity, ...]:

@@ -1,9 +1,12 @@
 """Faults of restarts: a start limit that holds the operator up, a core file that holds the restart up (B48, B54)."""
 
 import time
+from itertools import pairwise
 
 import pytest
 
+from dsv4ctl import brake, maintenance, systemd
+from dsv4ctl.model import Limits
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal.private import Machine
 from tests.conftest import Behave
@@ -14,6 +17,7 @@ from tests.system.deploying import (
     configure,
     deploy,
     inside,
+    install,
     journal,
     last_lines,
     processes_of_ours,
@@ -22,7 +26,11 @@ from tests.system.deploying import (
     until,
     wait_for_active,
     wait_for_state,
+    wait_for_words,
 )
+
+# The first systemd with RestartSteps=.
+SLOWS_DOWN = 254
 
 
 def test_automatic_restarts_end_at_the_limit_and_an_operators_deploy_clears_it_and_says_so(
@@ -62,6 +70,59 @@ def test_what_was_started_by_hand_or_failed_before_does_not_count_against_a_depl
     assert "the behaviour file asks for a crash in dist" in failed.stderr
     behaviour(PORT, **QUICK)
     assert deploy(machine).status == 0
+
+
+def failures(machine: Machine) -> list[float]:
+    """When the starts of the server failed, as its supervisor keeps it."""
+    file = machine.root / "var/lib/dsv4ctl/starts/server/tally.json"
+    return [one.at for one in maintenance.tally(file).failed]
+
+
+def test_restarts_are_slower_each_time_until_the_brake_closes_whatever_systemd_is_there(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B48: an engine that fails at once would be tried every `limits.restart`, where systemd knows no RestartSteps=."""
+    configure(machine, '[limits]\nrestart = "1s"\nrestart_max = "8s"\nstarts = 4')
+    behaviour(PORT, **QUICK, crash_in="dist")
+    install(machine)
+    systemctl(machine, "start", "--no-block")
+
+    wait_for_state(machine, "failed", limit_s=120)
+
+    at = failures(machine)
+    gaps = [later - earlier for earlier, later in pairwise(at)]
+    limits = Limits(restart_s=1, restart_max_s=8, starts=4)
+    assert len(at) == limits.starts
+    assert all(gap >= brake.restart_delay_s(count, limits) for count, gap in enumerate(gaps, 1)), gaps
+    assert "parked since" in prop(machine, "StatusText")
+    if systemd.version() < SLOWS_DOWN:
+        said = [line for line in journal(machine, "-u", UNIT).splitlines() if line.startswith("dsv4ctl: waiting ")]
+        assert [line.partition(": ")[2].split(" starts failed")[0][-1] for line in said] == ["2", "3"], said
+
+
+def test_who_starts_by_hand_or_deploys_does_not_wait_for_a_restart_s_turn(machine: Machine, behaviour: Behave) -> None:
+    """B48: the wait is for what nobody asked for; the third failure makes it half an hour."""
+    if systemd.version() >= SLOWS_DOWN:
+        pytest.skip("this systemd slows restarts down itself")
+    configure(machine, '[limits]\nrestart = "1s"\nrestart_max = "1d"\nstarts = 4')
+    behaviour(PORT, **QUICK, crash_in="dist")
+    install(machine)
+    systemctl(machine, "start", "--no-block")
+    wait_for_words(machine, "with this restart: 2 starts failed within 4h; the last: ")
+    behaviour(PORT, **QUICK)
+
+    systemctl(machine, "restart")
+    assert prop(machine, "ActiveState") == "active"
+
+    behaviour(PORT, **QUICK, crash_in="dist")
+    machine.run(("kill", "-KILL", str(inside(machine)["engine"])), timeout_s=5)
+    wait_for_words(machine, "with this restart: 3 starts failed within 4h; the last: ")
+    behaviour(PORT, **QUICK)
+
+    said = deploy(machine)
+
+    assert "release the restart brake: earlier starts shall not count" in said.stderr
+    assert prop(machine, "ActiveState") == "active"
 
 
 def test_a_crash_with_much_memory_is_restarted_at_once_and_leaves_no_core_file(

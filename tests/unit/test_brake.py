@@ -74,6 +74,59 @@ def test_a_clock_that_was_set_back_hides_no_failure() -> None:
     assert brake.verdict({"server": tally}, LIMITS, NOON)
 
 
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 15), (1, 15), (2, 27), (3, 50), (4, 91), (5, 165), (6, 300), (100, 300)]
+)
+def test_each_failure_lengthens_the_wait_before_a_restart_by_the_same_factor(failures: int, seconds: int) -> None:
+    """The figures that systemd 254 comes to with RestartSec=15, RestartSteps=5 and RestartMaxDelaySec=300."""
+    assert round(brake.restart_delay_s(failures, Limits())) == seconds
+
+
+@pytest.mark.parametrize("limits", [Limits(restart_s=300, restart_max_s=300), Limits(restart_s=0)])
+def test_a_wait_that_shall_not_grow_does_not(limits: Limits) -> None:
+    assert {brake.restart_delay_s(failures, limits) for failures in range(10)} == {limits.restart_s}
+
+
+@given(st.integers(0, 20), st.integers(0, 600), st.integers(0, 3600), st.integers(1, 20))
+def test_a_wait_before_a_restart_never_shrinks_and_stays_within_its_limits(
+    failures: int, restart_s: int, more_s: int, starts: int
+) -> None:
+    limits = Limits(restart_s=restart_s, restart_max_s=restart_s + more_s, starts=starts)
+    now, then = (brake.restart_delay_s(count, limits) for count in (failures, failures + 1))
+    assert limits.restart_s <= now <= then <= limits.restart_max_s
+
+
+def test_what_systemd_has_waited_counts_and_nobody_waits_twice() -> None:
+    tally = crash(crash(crash(Tally(), NOON - 400), NOON - 200), NOON)
+    owed = [brake.owed_s(tally, Limits(), NOON + gone_s) for gone_s in (15, 30, 49, 60)]
+    assert [round(one) for one in owed] == [35, 20, 1, 0]
+
+
+def test_a_first_failure_costs_no_more_than_systemd_has_waited() -> None:
+    assert brake.owed_s(crash(Tally(), NOON), Limits(), NOON + 15) == 0
+    assert brake.owed_s(Tally(), Limits(), NOON) == 0
+
+
+def test_a_start_that_comes_before_systemd_would_restart_is_somebody_s_own_and_waits_for_nothing() -> None:
+    tally = crash(crash(Tally(), NOON - 60), NOON)
+    assert brake.owed_s(tally, Limits(), NOON + 3) == 0
+    assert brake.owed_s(tally, Limits(), NOON - 3600) == 0, "nor does one after the clock was set back"
+
+
+def test_failures_of_long_ago_slow_nothing_down() -> None:
+    tally = crash(crash(crash(Tally(), NOON - 9 * HOUR), NOON - 8 * HOUR), NOON)
+    assert brake.owed_s(tally, Limits(), NOON + 16) == 0
+
+
+def test_a_supervisor_that_left_no_word_slows_its_restart_down_as_a_failure_does() -> None:
+    tally = brake.begun(crash(crash(Tally(), NOON - 60), NOON - 30), NOON)
+    left_s = brake.owed_s(tally, Limits(), NOON + 500)
+
+    assert round(left_s) == 50 - 15
+    assert brake.owed_words(tally, Limits(), left_s, NOON + 500).startswith("waiting 35s, until ")
+    assert "3 starts failed within 4h; the last: it left no word" in brake.owed_words(tally, Limits(), 1, NOON)
+
+
 def test_how_near_the_brake_is_can_be_said() -> None:
     assert brake.summary({"server": Tally()}, [LIMITS], NOON) == ""
     assert brake.summary({"server": crash(Tally(), NOON)}, [LIMITS], NOON + 1) == (

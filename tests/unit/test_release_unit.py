@@ -60,7 +60,7 @@ def test_b49_the_target_does_not_require_what_is_part_of_it() -> None:
     assert not any("Requires=" in file.text for file in made.files)
 
 
-def test_restarts_slow_down_where_systemd_can() -> None:
+def test_systemd_slows_restarts_down_where_it_can() -> None:
     old, new = (releases.machine(systemd_version=version) for version in (252, 254))
     assert service(spec(), "RestartSec", old) == service(spec(), "RestartSec", new) == "15"
     assert (

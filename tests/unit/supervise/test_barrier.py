@@ -3,15 +3,16 @@
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from dsv4ctl import maintenance, record
+from dsv4ctl import brake, maintenance, record, systemd
 from dsv4ctl.clock import RealClock
-from dsv4ctl.model import Failure, Limits, Pause, Phase, RunState, SuperviseExit, Tally
+from dsv4ctl.model import Failure, Limits, Pause, Phase, RunState, SuperviseExit, Tally, Unit
 from dsv4ctl.store import Paths, files
 from dsv4ctl.supervise.barrier import Barrier
 from dsv4ctl.supervise.inbox import Inbox
@@ -80,6 +81,7 @@ def post(tmp_path: Path) -> Iterator[Post]:
     with reader, writer:
         barrier = Barrier(
             folder=paths.all_starts / "server",
+            unit=lambda: None,
             limits=Limits(starts=3, window_s=3600),
             lull=Lull(paths.pause, clock),
             inbox=Inbox(reader),
@@ -161,6 +163,77 @@ def test_the_brake_parks_once_the_starts_of_all_roles_are_too_many_and_stays_clo
     assert (first.exit, first.advice) == (SuperviseExit.PARKED, "dsv4ctl resume")
     assert "3 starts failed within 1h on this host (decode 2, server 1)" in first.words == later.words
     assert post.tally("decode").parked is None, "only who would start again is parked"
+
+
+def shown(*, restarts: int, steps: int = 0) -> Unit:
+    """Our unit in the words of systemd, which before 254 has none for the steps."""
+    known = f"RestartSteps={steps}\n" if steps else ""
+    text = f"Id=a.service\nLoadState=loaded\nActiveState=activating\nNRestarts={restarts}\n{known}"
+    return systemd.parse_show(text, wall_minus_monotonic_s=0.0)["a.service"]
+
+
+def slowed(post: Post, *, restarts: int, steps: int = 0) -> Barrier:
+    """The barrier of a server whose third start has failed long enough ago for a restart by systemd."""
+    limits = Limits(restart_s=900, restart_max_s=100_000, starts=6)
+    tally = Tally(failed=tuple(Failure(at=NOON - 3000 + 1000 * n, words="the engine died") for n in range(3)))
+    maintenance.keep_tally(post.paths.all_starts / "server" / maintenance.TALLY, tally)
+    return replace(post.barrier, limits=limits, unit=lambda: shown(restarts=restarts, steps=steps))
+
+
+def waits(post: Post) -> list[str]:
+    return [line for line in post.told.said if line.startswith("STATUS=waiting")]
+
+
+def test_a_restart_waits_its_turn_says_so_and_asks_systemd_for_the_time(post: Post) -> None:
+    barrier = slowed(post, restarts=3)
+    turn = NOON - 1000 + brake.restart_delay_s(3, barrier.limits)
+
+    assert barrier.until_open() is None
+
+    assert post.barrier.clock.wall() >= turn
+    (said,) = waits(post)
+    assert said.endswith(" with this restart: 3 starts failed within 4h; the last: the engine died")
+    assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in post.told.said)
+    assert barrier.voice.state.words == "ready", "what it said before holds again"
+    assert post.tally().open_since is not None
+
+
+@pytest.mark.parametrize(
+    ("restarts", "steps"), [(0, 0), (3, 5)], ids=["a start by hand or at boot", "systemd slows restarts down itself"]
+)
+def test_no_other_start_waits(post: Post, restarts: int, steps: int) -> None:
+    assert slowed(post, restarts=restarts, steps=steps).until_open() is None
+    assert waits(post) == []
+
+
+def test_whoever_waits_his_turn_starts_at_once_when_the_brake_is_released_as_by_a_deploy(post: Post) -> None:
+    barrier = slowed(post, restarts=3)
+    far = replace(barrier, limits=replace(barrier.limits, restart_max_s=10**8))
+
+    def released() -> Unit:
+        # Between the first look and the next, as a deploy would.
+        threading.Timer(0.2, maintenance.release, args=(post.paths,)).start()
+        return shown(restarts=3)
+
+    assert replace(far, unit=released).until_open() is None
+
+    assert len(waits(post)) == 1
+
+
+def test_whoever_waits_his_turn_hears_a_stop_at_once_and_nothing_counts(post: Post) -> None:
+    barrier = slowed(post, restarts=3)
+    before = post.tally()
+    post.signals.send(bytes([signal.SIGTERM]))
+
+    assert barrier.until_open() == Asked("SIGTERM")
+    assert post.tally() == before
+
+
+def test_the_brake_parks_without_a_wait(post: Post) -> None:
+    barrier = slowed(post, restarts=3)
+
+    assert isinstance(replace(barrier, limits=replace(barrier.limits, starts=3)).until_open(), Failed)
+    assert waits(post) == []
 
 
 def test_a_released_brake_lets_start(post: Post) -> None:
