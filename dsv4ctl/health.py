@@ -227,12 +227,12 @@ def unhealthy(pulse: Pulse, now: float, limit_s: float) -> bool:
     return pulse.failing_since is not None and now - pulse.failing_since >= limit_s
 
 
-def complaint(question: Question, reply: Reply) -> str:
+def complaint(question: str, reply: Reply) -> str:
     """What is wrong with an answer of a serving engine; '' for a 200."""
     return "" if reply.status == 200 else _said(question, reply)
 
 
-def _said(question: Question, reply: Reply | None) -> str:
+def _said(question: str, reply: Reply | None) -> str:
     """An answer in words, with the engine's own reason where it gave one."""
     path = question.partition("?")[0]
     if reply is None:

@@ -11,6 +11,7 @@ from dsv4ctl.engine.log import PhaseSeen
 from dsv4ctl.engine.questions import Question
 from dsv4ctl.health import HEALTH_TIMEOUT_S, Pulse
 from dsv4ctl.model import Capacity, Phase, Role, SuperviseExit
+from dsv4ctl.probe import Answer
 from dsv4ctl.supervise import look, words
 from dsv4ctl.supervise.company import Company
 from dsv4ctl.supervise.engine import End
@@ -22,7 +23,10 @@ from dsv4ctl.supervise.outcome import SERVING_GRACE_S, Failed, Over
 from dsv4ctl.supervise.run import Run, asked
 
 LOADS = "/v1/loads"
-# Answered from shared memory in 20 ms; SHORTEST_S is for /health, which takes 1.0 s by construction.
+# One token, also where the environment has /health answer without one (SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=0), as
+# older builds do anyway: then /health is green while the scheduler hangs.
+HEALTH_GENERATE = "/health_generate"
+# Answered from shared memory in 20 ms; SHORTEST_S is for /health and its like, which take 1.0 s by construction.
 LOADS_TIMEOUT_S = 3.0
 SHORTEST_S = 3.0
 # A router that has lost workers gets them back at any moment, and says so at once when it is asked.
@@ -171,7 +175,7 @@ class Serving:
 
 
 def probe_once(run: Run) -> Beat:
-    """Look whose the port is, ask /health, and when that fails what the engine works on."""
+    """Look whose the port is, ask for a sign of health, and when that fails what the engine works on."""
     at, port = run.clock.now(), run.instance.port
     looked = look.at_port(run.instance, run.territory)
     if looked.who is Who.NOBODY:
@@ -182,14 +186,27 @@ def probe_once(run: Run) -> Beat:
     beside = looked.words if looked.who is Who.IMPOSTOR else ""
     if run.instance.role is Role.ROUTER:
         return _router_beat(run, at, beside)
-    # A probe need not hang longer than the engine may.
-    timeout_s = min(HEALTH_TIMEOUT_S, max(SHORTEST_S, run.instance.limits.unhealthy_s))
-    answer = probe.get(run.url(Question.HEALTH), run.key, timeout_s=timeout_s)
-    if not (complaint := health.complaint(Question.HEALTH, answer)):
+    asked_for, answer = _health(run)
+    if not (complaint := health.complaint(asked_for, answer)):
         return Beat(at, "", beside=beside)
     loads = probe.get(run.url(LOADS), run.key, timeout_s=LOADS_TIMEOUT_S)
     mark = bodies.work_mark(loads.body) if loads.status == 200 else ()
     return Beat(at, complaint, mark, silent=answer.status is None and loads.status is None)
+
+
+def _health(run: Run) -> tuple[str, Answer]:
+    """How an engine is, and by which question: by one token of its own where it is whole.
+
+    A half of a pair is asked what its configuration has it answer, and is sent no generation beyond that.
+    """
+    # A probe need not hang longer than the engine may.
+    timeout_s = min(HEALTH_TIMEOUT_S, max(SHORTEST_S, run.instance.limits.unhealthy_s))
+    if run.instance.role is Role.SERVER:
+        answer = probe.get(run.url(HEALTH_GENERATE), run.key, timeout_s=timeout_s)
+        # 404: a build without it is no sick one.
+        if answer.status != 404:
+            return HEALTH_GENERATE, answer
+    return Question.HEALTH, probe.get(run.url(Question.HEALTH), run.key, timeout_s=timeout_s)
 
 
 def _router_beat(run: Run, at: float, beside: str) -> Beat:

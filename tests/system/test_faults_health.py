@@ -1,4 +1,4 @@
-"""Faults of what asks an engine how it is: proxies that answer for it, keys that are not sent, or shown (B76, B77)."""
+"""Faults of what asks an engine how it is: a green light that means nothing, proxies, keys (B71, B76, B77)."""
 
 import json
 from collections.abc import Iterator
@@ -18,12 +18,46 @@ from tests.system.deploying import (
     deploy,
     install,
     journal,
+    last_lines,
     processes_of_ours,
     prop,
     systemctl,
+    until,
+    wait_for_active,
+    wait_for_words,
 )
 
 DUMP = "/run/dsv4ctl/server/dump.json"
+
+# ---- a green light ---------------------------------------------------------------------------------------------------
+
+LIVE = "/run/standin/live.json"
+HEALTH = (
+    "import sys, urllib.request as u; print(u.urlopen(f'http://127.0.0.1:{sys.argv[1]}/health', timeout=10).status)"
+)
+
+
+def test_an_engine_that_stops_to_generate_while_its_health_is_green_is_ended_and_started_again(
+    machine: Machine, behaviour: Behave
+) -> None:
+    """B71: in this environment /health looks at nothing, so the watch asks for a token."""
+    quick = 'SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION = "0"\nSGLANG_HEALTH_CHECK_TIMEOUT = "2"'
+    limits = 'watch = "1s"\nunhealthy = "4s"\nrestart = "1s"'
+    configure(machine, f"[limits]\n{limits}\n[engine.environment]\n{quick}")
+    behaviour(PORT, **QUICK, live=LIVE, crash_settle_s=0.1)
+    deploy(machine)
+
+    machine.write(LIVE, json.dumps({"health_but_no_generation": True}))
+    wait_for_words(machine, "/health_generate says 503; ended in ")
+    assert machine.run(("python3", "-c", HEALTH, str(PORT)), timeout_s=20).stdout == "200\n"
+    until(lambda: prop(machine, "NRestarts") == "1", lambda: last_lines(machine), limit_s=60)
+    (machine.root / LIVE[1:]).unlink()
+
+    wait_for_active(machine)
+    said = journal(machine, "-u", UNIT)
+    assert ", for 4 s: /health_generate says 503" in said
+    assert f"status={int(SuperviseExit.UNHEALTHY)}/" in said
+
 
 # ---- proxies ---------------------------------------------------------------------------------------------------------
 

@@ -168,7 +168,7 @@ def test_an_engine_is_active_only_once_it_generates_however_early_its_health_is_
 
 
 def test_an_engine_that_never_generates_is_never_active(machine: Machine, behaviour: Behave) -> None:
-    """B70: all its health endpoints stay green, and the request of the proof hangs."""
+    """B70: it says that it is ready and healthy, and the request of the proof hangs."""
     configure(machine, '[limits]\nproof = "2s"')
     behaviour(PORT, **QUICK, health_but_no_generation=True)
 

@@ -29,6 +29,7 @@ def test_each_rank_holds_its_gpu_while_it_serves(ready: Begin, ledger: Path) -> 
 def test_health_is_green_and_generation_hangs(ready: Begin) -> None:
     server = ready(health_but_no_generation=True)
     assert (server.status("/ready"), server.status("/health")) == (200, 200)
+    assert server.get("/health_generate", timeout_s=1.5).status is None
     assert _complete(server, timeout_s=1).status is None
 
 

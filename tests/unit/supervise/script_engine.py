@@ -36,7 +36,10 @@ DEFAULTS: dict[str, Any] = {
     "orphan": "",  # "setsid": a child in a session of its own; "plain": one that outlives its parent
     "dies_after_s": None,
     "death": 0,  # by this signal, or with the exit status of its negative
-    "health_file": "",  # while that file is there, /health says 503
+    "health_file": "",  # while that file is there, /health says 503, and /health_generate as well
+    "hung_file": "",  # while that file is there, /health_generate alone says 503
+    "has_health_generate": True,
+    "asked_file": "",  # gets a line for each question about its health
     "unbind_file": "",  # once that file is there, the port is let go
 }
 
@@ -56,8 +59,12 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404 if not it["has_ready"] else 200 if warm and not it.get("draining") else 503)
         elif path in ("/readiness", "/route"):
             self.answer(it[path[1:]] if warm else 503, {"reason": "insufficient healthy workers"})
-        elif path == "/health":
-            sick = it.get("draining") or (it["health_file"] and Path(it["health_file"]).exists())
+        elif path == "/health" or (path == "/health_generate" and it["has_health_generate"]):
+            if it["asked_file"]:
+                with Path(it["asked_file"]).open("a") as asked:
+                    asked.write(f"{path}\n")
+            files = [it["health_file"], it["hung_file"] if path == "/health_generate" else ""]
+            sick = it.get("draining") or any(Path(file).exists() for file in files if file)
             time.sleep(0.2)
             self.answer(503 if sick or not warm else 200)
         elif it["key"] and self.headers.get("Authorization") != f"Bearer {it['key']}":

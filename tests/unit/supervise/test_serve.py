@@ -4,12 +4,13 @@ import os
 import signal
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsv4ctl import procs
-from dsv4ctl.model import Phase, SuperviseExit
+from dsv4ctl.model import Phase, Role, SuperviseExit
 from tests.unit.supervise.conftest import Bench, marked
 
 
@@ -42,9 +43,41 @@ def test_an_engine_that_fails_its_probes_for_the_limit_is_ended(bench: Bench) ->
     bench.wait_status("failing since")
     assert bench.end() == SuperviseExit.UNHEALTHY
     assert bench.state.words.startswith("unhealthy since ")
-    assert "for 2 s: /health says 503" in bench.state.words
+    assert "for 2 s: /health_generate says 503" in bench.state.words
     assert bench.said("STOPPING=1")
     assert marked(bench.folder) == []
+
+
+def test_an_engine_that_generates_nothing_while_its_health_is_green_is_ended_and_the_probe_is_named(
+    bench: Bench,
+) -> None:
+    """B71: /health looks at a flag only where it is told to, and the scheduler behind it hangs."""
+    hung = bench.folder / "hung"
+    bench.limit(watch_s=1, unhealthy_s=2).start(hung_file=str(hung)).wait_ready()
+    hung.touch()
+    assert bench.end() == SuperviseExit.UNHEALTHY
+    assert "for 2 s: /health_generate says 503" in bench.state.words
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
+def test_a_half_of_a_pair_is_sent_no_generation_of_the_watch_s_own(bench: Bench, role: Role) -> None:
+    """B71: it is asked for /health, which generates over no peer unless its environment has it do nothing."""
+    hung, asked = bench.folder / "hung", bench.folder / "asked"
+    hung.touch()
+    bench.instance = replace(bench.instance, role=role, bootstrap_port=bench.instance.port)
+    bench.limit(watch_s=1, unhealthy_s=2).start(hung_file=str(hung), route=200, asked_file=str(asked))
+    bench.wait_ready()
+    bench.wait_for(lambda: asked.exists() and asked.read_text().count("/health\n") >= 2)
+    assert "/health_generate" not in asked.read_text()
+    assert bench.stop() == 0
+
+
+def test_an_engine_of_a_build_without_that_question_is_asked_for_its_health(bench: Bench) -> None:
+    asked = bench.folder / "asked"
+    bench.limit(watch_s=1, unhealthy_s=2).start(has_health_generate=False, asked_file=str(asked)).wait_ready()
+    bench.wait_for(lambda: asked.exists() and asked.read_text().count("/health\n") >= 2)
+    assert bench.statuses[-1].startswith("ready: ")
+    assert bench.stop() == 0
 
 
 def test_an_engine_that_recovers_in_time_is_left_alone(bench: Bench) -> None:
@@ -62,7 +95,7 @@ def test_a_hung_engine_is_noticed_by_its_silence(bench: Bench) -> None:
     bench.limit(watch_s=1, unhealthy_s=1).start().wait_ready()
     os.kill(engine_pid(bench), signal.SIGSTOP)
     assert bench.end() == SuperviseExit.UNHEALTHY
-    assert "/health does not answer: no whole answer within 3 s" in bench.state.words
+    assert "/health_generate does not answer: no whole answer within 3 s" in bench.state.words
     assert marked(bench.folder) == []
 
 

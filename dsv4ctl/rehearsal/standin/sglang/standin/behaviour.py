@@ -34,8 +34,8 @@ Misdeeds during the load; a phase is one of import, dist, weights, pools, kernel
   generations_to  file to which a line `begin REQUEST` or `end REQUEST` is added for each generation of a user's
 
 Misdeeds while serving; seconds count from the ready line:
-  health_but_no_generation  every health endpoint is green, requests of users hang
-  generation_works_after_s  as above until so many seconds after the start of the server
+  health_but_no_generation  /health is green, as where it generates nothing; requests of users and /health_generate hang
+  generation_works_after_s  requests of users hang until so many seconds after the start of the server
   garbage_generation  "empty" (no text), "no_choices" or "not_json": what a generation answers with 200
   wrong_model_name    the name that /v1/models tells instead of the served one
   status_401          every endpoint that asks for a key answers 401, whatever key is sent

@@ -139,10 +139,10 @@ class Engine:
             return 503
         if path == "/health" and not _switch("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"):
             return 200
-        return self.health_by_token()
+        return self.health_by_token(hangs=path != "/health" and self.settings.now.health_but_no_generation)
 
-    def health_by_token(self) -> int:
-        """Inject a request of one token; any word from the schedulers counts."""
+    def health_by_token(self, *, hangs: bool) -> int:
+        """Inject a request of one token; any word from the schedulers counts, unless it shall never come."""
         limit_s = int(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
         self.begin_loop()
         request, began = f"{HEALTH_CHECK}{uuid.uuid4().hex}", time.time()
@@ -151,7 +151,7 @@ class Engine:
         while time.time() < began + limit_s:
             time.sleep(1)
             self.answering.wait()
-            if self.last_word > began:
+            if self.last_word > began and not hangs:
                 self.open.pop(request, None)
                 self.status = Status.UP
                 return 200
