@@ -1,8 +1,8 @@
 """The command line: read options, one lifecycle call, show. Commands are imported only when they are asked for."""
 
 import gc
-import os
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -10,7 +10,7 @@ import click
 from typing_extensions import override
 
 from dsv4ctl import __version__
-from dsv4ctl.cli import signals
+from dsv4ctl.cli import signals, streams
 from dsv4ctl.cli.reply import Reply, asked_in
 from dsv4ctl.problems import Bug, Interrupted, Problem, Status, WrongUsage
 
@@ -95,8 +95,13 @@ def root() -> None:
 
 def main() -> None:
     """Entry point of the console script: every Problem becomes one message and its exit status."""
-    signals.heed(sys.argv[1] if len(sys.argv) > 1 else "")
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    out = streams.install(changing=command in signals.CHANGING)
+    signals.heed(command)
     status = run(sys.argv[1:])
+    if out.lost is not None:
+        say(out.lost)
+        status = status or out.lost.status
     # At its end Python looks for cycles in all that was imported: for 80 ms after a deploy, and to free it for nobody.
     gc.freeze()
     sys.exit(status)
@@ -105,14 +110,12 @@ def main() -> None:
 def run(argv: list[str], commands: click.Group = root) -> int:
     """Run one command line; returns its exit status."""
     reply = Reply(asked=asked_in(argv))
+    status, problem = _carried_out(argv, commands, reply)
     try:
-        status, problem = _carried_out(argv, commands, reply)
-        if problem is not None:
-            reply.close(problem)
-    except BrokenPipeError:
-        # Whoever read us (head, less) has seen enough; Python must not complain again while it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Status.OK
+        # Whoever read us (head, less) may have seen enough, which makes nothing well that is not.
+        with suppress(BrokenPipeError):
+            if problem is not None:
+                reply.close(problem)
     except Problem as unsaid:
         say(unsaid)
     return status
@@ -123,8 +126,6 @@ def _carried_out(argv: list[str], commands: click.Group, reply: Reply) -> tuple[
     try:
         returned = commands.main(args=argv, prog_name="dsv4ctl", standalone_mode=False, obj=reply)
         return returned if isinstance(returned, int) else Status.OK, None
-    except BrokenPipeError:
-        raise
     except click.ClickException as wrong:
         wrong.show()
         problem: Problem = WrongUsage(wrong.format_message(), hint=_help_of(wrong))

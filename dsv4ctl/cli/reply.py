@@ -52,12 +52,7 @@ class Reply:
     def _say(self, found: Mapping[str, object], problem: Problem | None) -> None:
         from dsv4ctl.outcome import Outcome
 
-        try:
-            click.echo(Outcome(found=found, problem=problem).text(), file=self._out)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise Problem(f"cannot write the outcome to stdout: {(error.strerror or str(error)).lower()}") from None
+        click.echo(Outcome(found=found, problem=problem).text(), file=self._out)
 
 
 def json_option(words: str) -> Callable[[Function], Function]:

@@ -145,3 +145,14 @@ def test_a_secret_in_a_file_of_its_own_reaches_the_engine_and_nobody_else(machin
 
     assert "HF_TOKEN=hf_secret" in (machine.root / f"proc/{inside(machine)['engine']}/environ").read_text()
     assert "hf_secret" not in machine.run(("systemctl", "show", UNIT), timeout_s=10).stdout
+
+
+def test_nobody_listening_ends_neither_a_deploy_nor_a_teardown(machine: Machine, behaviour: Behave) -> None:
+    behaviour(PORT, **QUICK)
+    # A reader that ends first, and no terminal: what is left of `ssh HOST dsv4ctl deploy` when the network goes.
+    unheard = f"dsv4ctl deploy --mode single-tp4 --port {PORT} > >(exec true) 2>&1"
+    assert machine.run(("bash", "-c", unheard), timeout_s=60, check=False).status == Status.OK
+    assert prop(machine, "ActiveState") == "active"
+
+    closed = machine.run(("sh", "-c", "dsv4ctl teardown --verify >&- 2>&-"), timeout_s=60, check=False)
+    assert (closed.status, processes_of_ours(machine)) == (Status.OK, 0)
