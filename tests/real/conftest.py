@@ -42,6 +42,7 @@ max_running_requests = 4
 [limits]
 drain = "10m"
 restart = "1s"
+restart_max = "1s"
 
 [modes.single-tp4]
 server.tp = 1

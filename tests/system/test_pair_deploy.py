@@ -1,27 +1,24 @@
 """A pair on the real systemd with the real router: deployed, proved, looked at, switched, torn down."""
 
 import json
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from dsv4ctl import topology
 from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal import gpus
 from dsv4ctl.rehearsal.private import Machine
-from tests.system.deploying import UNIT, processes_of_ours, prop
+from tests.system.deploying import PORT, UNIT, children, inside, processes_of_ours, prop, wait_for_active
 from tests.system.pairs import DECODE, PREFILL, ROUTER, ask, deploy, engine, prepare, probe, words
 
 # What stands in for the driver lists the GPUs from the last to the first.
 TURNED = """
 import json, sys
-import json
-from collections.abc import Iterator
-
-import pytest
-
-from dsv4ctl.problems import Status
 from dsv4ctl.rehearsal import gpus
-
 seen = [gpus.seen(index) for index in reversed(range(gpus.COUNT))]
 sys.stdout.write(json.dumps({"driver": gpus.DRIVER, "gpus": seen, "unreadable": []}) + "\\n")
 """
@@ -114,3 +111,63 @@ def test_b64_whatever_order_the_driver_lists_them_in_every_half_gets_its_own_gpu
     assert refused.status == Status.FOREIGN
     assert "GPU 6" in refused.stderr
     assert "GPU 1" not in refused.stderr
+
+
+@pytest.fixture
+def own_cpus(machine: Machine) -> Iterator[dict[str, str]]:
+    """Half -> the CPUs of its GPUs' node as the stand-in sysfs lists them; no CPU is on both nodes."""
+    *others, last = sorted(os.sched_getaffinity(0))
+    if not others:
+        pytest.skip("this host has one CPU: a thread can be on no other one")
+    if not Path("/proc/self/numa_maps").exists():
+        pytest.skip("this kernel knows no NUMA nodes")
+    lists = {"node0": str(last), "node1": str(others[0])}
+    files = {f"{gpus.FOLDER}/node/{name}/cpulist": cpus for name, cpus in lists.items()}
+    before = {path: (machine.root / path[1:]).read_text() for path in files}
+    for path, cpus in files.items():
+        machine.write(path, f"{cpus}\n")
+    yield {PREFILL: lists["node0"], DECODE: lists["node1"]}
+    for path, text in before.items():
+        machine.write(path, text)
+
+
+def allowed(machine: Machine, pid: int | str, what: str) -> str:
+    """The CPUs or memory nodes that the kernel lets a process have, as it lists them."""
+    found = re.search(
+        rf"^{what}_allowed_list:\s*(\S+)$", (machine.root / f"proc/{pid}/status").read_text(), re.MULTILINE
+    )
+    assert found is not None
+    return found[1]
+
+
+def policies(machine: Machine, pid: int) -> set[str]:
+    """The policies by which a process gets its memory, in the kernel's words: `bind:0`, or `default`."""
+    return {line.split()[1] for line in (machine.root / f"proc/{pid}/numa_maps").read_text().splitlines()}
+
+
+def test_b65_every_rank_has_the_cpus_and_the_memory_of_its_gpus_node_or_neither(
+    machine: Machine, own_cpus: dict[str, str]
+) -> None:
+    """B65: what the unit says is what the kernel gives the ranks; no half has the CPUs of the other's GPUs."""
+    prepare(machine, on_gpus=True)
+    machine.run(("dsv4ctl", "render", "--mode", "pd", "--port", str(PORT), "--out", "/"), timeout_s=60)
+    machine.run(("systemctl", "daemon-reload"), timeout_s=30)
+    machine.run(("systemctl", "start", "--no-block", *own_cpus), timeout_s=30)
+    every = allowed(machine, 1, "Cpus")
+    # A node that this kernel does not have cannot be bound to: then there is no binding at all.
+    nodes = topology.parse_list(allowed(machine, 1, "Mems"))
+
+    for node, (unit, cpus) in enumerate(own_cpus.items()):
+        wait_for_active(machine, unit=unit)
+        bound = node in nodes
+        asked = [prop(machine, name, unit) for name in ("CPUAffinity", "NUMAMask")]
+        assert asked == ([cpus, str(node)] if bound else ["", ""])
+        engine = inside(machine, unit)["engine"]
+        ranks = [pid for pid in children(machine, engine) if is_rank(machine, pid)]
+        assert len(ranks) == 4
+        assert {allowed(machine, pid, "Cpus") for pid in ranks} == {cpus if bound else every}
+        assert set.union(*(policies(machine, pid) for pid in ranks)) == {f"bind:{node}" if bound else "default"}
+
+
+def is_rank(machine: Machine, pid: int) -> bool:
+    return (machine.root / f"proc/{pid}/comm").read_text().startswith("sglang::schedul")
