@@ -62,6 +62,46 @@ class Done:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A program that comes up while we do other things. Whoever began it finishes or ends it."""
+
+    argv: tuple[str, ...]
+    process: subprocess.Popen[bytes]
+    at: float
+
+    def finish(self, input_text: str, *, timeout_s: float, check: bool = True) -> Done:
+        """Give it what it reads and wait for its end. Returns and raises what `run` does."""
+        try:
+            stdout, stderr = self.process.communicate(input_text.encode() or None, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise _timed_out(self.argv, self.process, error, timeout_s) from None
+        except BaseException:
+            _end(self.process)
+            raise
+        seconds = time.monotonic() - self.at
+        done = Done(self.argv, self.process.returncode, _text(stdout), _text(stderr), seconds)
+        if check and done.status:
+            raise CannotRun(f"cannot run `{_shown(self.argv)}`: {why(done)}")
+        return done
+
+    def end(self) -> None:
+        """Kill it, for it is not wanted any more."""
+        _end(self.process)
+
+
+def begin(argv: Sequence[str | Path], *, keep: Sequence[int] = ()) -> Begun:
+    """Start a program that waits for something to read. `keep`: open files that it has as well.
+
+    Raises MissingProgram and CannotRun.
+    """
+    words, at = tuple(str(word) for word in argv), time.monotonic()
+    # Whoever is interrupted lets go of what it reads, which ends it.
+    with _whole():
+        process = _start(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=None, cwd=None, keep=keep)
+    return Begun(words, process, at)
+
+
 def run(  # noqa: PLR0913 -- the one door has all the handles; everything but argv is by keyword
     argv: Sequence[str | Path],
     *,
@@ -70,32 +110,24 @@ def run(  # noqa: PLR0913 -- the one door has all the handles; everything but ar
     input_text: str = "",
     check: bool = True,
     cwd: Path | None = None,
-    keep: Sequence[int] = (),
 ) -> Done:
     """Run a program to its end in a process group of its own and return its whole output, decoded as UTF-8.
 
-    `env` is added to our own environment; `keep` are open files that the program has as well. Raises MissingProgram,
-    TimedOut (its whole group has been killed then) and, when `check`, CannotRun with the program's stderr for every
-    exit status but 0.
+    `env` is added to our own environment. Raises MissingProgram, TimedOut (its whole group has been killed then) and,
+    when `check`, CannotRun with the program's stderr for every exit status but 0.
     """
-    words = tuple(str(word) for word in argv)
-    began = time.monotonic()
+    words, at = tuple(str(word) for word in argv), time.monotonic()
     stdin = subprocess.PIPE if input_text else subprocess.DEVNULL
-    process: subprocess.Popen[bytes] | None = None
+    begun: Begun | None = None
     try:
         with _whole():
-            process = _start(words, stdin=stdin, stderr=subprocess.PIPE, env=env, cwd=cwd, keep=keep)
-        stdout, stderr = process.communicate(input_text.encode() or None, timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        assert process is not None  # noqa: S101 -- only what was started can take too long
-        raise _timed_out(words, process, error, timeout_s) from None
-    except BaseException:
-        _end(process)
+            begun = Begun(words, _start(words, stdin=stdin, stderr=subprocess.PIPE, env=env, cwd=cwd), at)
+        return begun.finish(input_text, timeout_s=timeout_s, check=check)
+    except CannotRun:
         raise
-    done = Done(words, process.returncode, _text(stdout), _text(stderr), time.monotonic() - began)
-    if check and done.status:
-        raise CannotRun(f"cannot run `{_shown(words)}`: {why(done)}")
-    return done
+    except BaseException:
+        _end(begun.process if begun else None)
+        raise
 
 
 def stream(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Iterator[str]:

@@ -79,10 +79,12 @@ def _clear(host: Host, made: Clearing, known: Iterable[UnitTree], tell: Tell) ->
     """
     stays: list[Problem] = []
     try:
-        stays += execute.carry_out(host, made.steps, tell, may_fail=is_record)
-        survivors = trees.end(host, known, made.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
-        stays += _forget_keys(host, made.instances)
-        found = _end_what_came_back(host, made, tell)
+        # The query comes up during the stops, so that who came back is seen at once after them.
+        with gpus.Query() as query:
+            stays += execute.carry_out(host, made.steps, tell, may_fail=is_record)
+            survivors = trees.end(host, known, made.limit_s, lambda left: tell(Waits(str(Ending(left, killed=True)))))
+            stays += _forget_keys(host, made.instances)
+            found = _end_what_came_back(host, made, query, tell)
         return Cleared(found=found, survivors=survivors, stays=tuple(stays))
     except Problem as problem:
         with suppress(Problem):
@@ -139,18 +141,17 @@ def worst(checks: Iterable[Check]) -> Problem | None:
     return kind(said, hint=hint, details={"left": left})
 
 
-def _end_what_came_back(host: Host, made: Clearing, tell: Tell) -> Found:
+def _end_what_came_back(host: Host, made: Clearing, query: gpus.Query, tell: Tell) -> Found:
     """Look again, and end again what came back or was forked meanwhile; returns the last look."""
     wanted, known = _again(made)
+    view: GpuView | None = known or (query.view() if wanted.needs_gpus else GpuView())
     for _ in range(ROUNDS):
-        found = inquiry.look(wanted, known)
-        steps: tuple[Step, ...] = (
-            *free.ends(found, term_s=made.aim.term_s, kill_s=made.limit_s),
-            *free.segments(found),
-        )
-        if not steps:
+        found = inquiry.look(wanted, view)
+        ends = free.ends(found, term_s=made.aim.term_s, kill_s=made.limit_s)
+        execute.carry_out(host, (*ends, *free.segments(found)), tell)
+        if not ends:
             return found
-        execute.carry_out(host, steps, tell)
+        view = known
     return inquiry.look(wanted, known)
 
 

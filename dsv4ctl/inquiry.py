@@ -41,6 +41,11 @@ class Wanted:
     units: frozenset[str] = frozenset()
     users: frozenset[int] = frozenset()
 
+    @property
+    def needs_gpus(self) -> bool:
+        """Whether who is on the GPUs is to be known for it."""
+        return bool(self.gpus) or self.everything
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
@@ -176,7 +181,7 @@ def _by_device(silent: list[Gpu], processes: Mapping[int, Process], *, own_pids:
 
 
 def _read(wanted: Wanted) -> GpuView:
-    return gpus.read() if wanted.gpus or wanted.everything else GpuView()
+    return gpus.read() if wanted.needs_gpus else GpuView()
 
 
 def _scene(wanted: Wanted, present: Present, shown: Mapping[int, Signs]) -> Scene:

@@ -12,6 +12,8 @@ in the order of PCI addresses, or {"problem": "why not"}; its exit status is 0 e
 not tell: `used_bytes` and `reserved_bytes` of a GPU, `used_bytes` of a process, and the whole of `processes`. Also,
 `reserved_bytes` is null where `used_bytes` still counts the driver's reserve (memory info v1). "mig" and "unreadable"
 may be missing.
+
+Given the word "wait" it comes up, and asks the driver when it has read a line; never, when there is none to read.
 """
 
 import json
@@ -23,6 +25,8 @@ import pynvml
 
 def main() -> None:
     """Print what the driver says."""
+    if sys.argv[1:] == ["wait"] and not sys.stdin.readline():
+        return
     sys.stdout.write(json.dumps(answer()) + "\n")
 
 

@@ -62,12 +62,14 @@ def machine(host: Host, spec: HostSpec) -> Machine:
     _require_engine_and_model(spec)
     wants_gpus = any(shape.gpus for shape in spec.mode.roles)
     behind_router = any(shape.role is Role.ROUTER for shape in spec.mode.roles)
-    view = gpus.read() if wants_gpus else GpuView()
+    with gpus.Query() as query:
+        build = engine(host, spec)
+        view = query.view() if wants_gpus else GpuView()
     return Machine(
         systemd_version=systemd.version(),
         gpus=view,
         numa=topology.read(gpu.pci_address for gpu in view.gpus),
-        engine=engine(host, spec),
+        engine=build,
         model_stamp=checkpoint.stamp(Path(spec.engine.model or "/")),
         router=_router(host, spec) if behind_router else None,
         parts=builds.parts_of(spec) if behind_router else EngineParts(),

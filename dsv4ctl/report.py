@@ -38,6 +38,11 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
 
     GPUs are read beside the engines, for NVML takes longest.
     """
+    with gpus.Query() as query:
+        return _status(host, roles, query)
+
+
+def _status(host: Host, roles: tuple[str, ...], query: gpus.Query) -> Status:
     work = unfinished.at_work(host)
     instances = installed.instances(host)
     # A host without systemd, or with nothing on it, has nothing to show, and that is no error.
@@ -48,7 +53,7 @@ def status(host: Host, roles: tuple[str, ...] = ()) -> Status:
     taken_over = adopted.of(units)
     with ThreadPoolExecutor(max_workers=4) as pool:
         wants_gpus = bool(taken_over) or any(i.gpus for i in instances)
-        reading = pool.submit(gpus.read) if wants_gpus else None
+        reading = pool.submit(query.view) if wants_gpus else None
         kept = installed.release(host)
         rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit], kept), instances))
         bare = tuple(pool.map(_unwritten, (units[name] for name in lost)))

@@ -48,15 +48,17 @@ def wait(step: AwaitGpus, clock: Clock, tell: Callable[[str], None]) -> tuple[di
 
     Returns why those that are not idle by then are not, by index, and the seconds waited.
     """
-    began, idle_reads = clock.now(), 0
+    began, idle_reads, query = clock.now(), 0, gpus.Query()
     while True:
-        why = not_idle(gpus.read(), step)
+        with query:
+            why = not_idle(query.view(), step)
         idle_reads = 0 if why else idle_reads + 1
         waited = clock.now() - began
         if idle_reads >= READS or (why and waited >= step.limit_s):
             return why, waited
         if why:
             tell(f"waiting for the driver, at most {max(0.0, step.limit_s - waited):.0f} s more: {_once(why)}")
+        query = gpus.Query()
         clock.sleep(READ_EVERY_S if why else READ_EVERY_S / 5)
 
 

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4ctl import child, free, needs, procs, shared, shm, sockets, threads
+from dsv4ctl import child, free, gpus, needs, procs, shared, shm, sockets, threads
 from dsv4ctl.engine import router, transfer
 from dsv4ctl.model import Instance, Keeper, Role, SuperviseExit
 from dsv4ctl.problems import CannotRun, Problem
@@ -35,17 +36,19 @@ def check(instance: Instance, environment: Mapping[str, str]) -> Admitted | Occu
     key = read_key(instance, environment)
     is_engine = instance.role is not Role.ROUTER
     model = _model(instance.model) if is_engine else None
-    refusals = (
-        _leftovers(instance, environment),
-        _ports(instance),
-        _engine(instance.argv, environment),
-        model,
-        key,
-    )
-    failed = next((found for found in refusals if isinstance(found, Failed)), None)
-    waits = next((found for found in refusals if isinstance(found, Occupied)), None)
-    if closed := failed or gpugate.check(instance) or waits:
-        return closed
+    # The query comes up while all else is looked at.
+    with gpus.Query() if instance.gpus else nullcontext() as query:
+        refusals = (
+            _leftovers(instance, environment),
+            _ports(instance),
+            _engine(instance.argv, environment),
+            model,
+            key,
+        )
+        failed = next((found for found in refusals if isinstance(found, Failed)), None)
+        waits = next((found for found in refusals if isinstance(found, Occupied)), None)
+        if closed := failed or gpugate.check(instance, query) or waits:
+            return closed
     # Last, for it changes something: nothing is removed for a start that does not come.
     removed = _shared_memory(instance)
     if isinstance(removed, Failed):

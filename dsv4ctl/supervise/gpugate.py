@@ -25,13 +25,16 @@ class Occupied:
     exit: SuperviseExit = SuperviseExit.GPU
 
 
-def check(instance: Instance) -> Failed | Occupied | None:
-    """Look at the GPUs of an instance; None: all of them are there and idle. Nothing is looked at without GPUs."""
+def check(instance: Instance, query: gpus.Query | None = None) -> Failed | Occupied | None:
+    """Look at the GPUs of an instance; None: all of them are there and idle. Nothing is looked at without GPUs.
+
+    `query`: one that was prepared for it.
+    """
     named = dict(zip(instance.gpus, instance.gpu_uuids, strict=False))
     if not named:
         return None
     try:
-        view = gpus.read()
+        view = query.view() if query else gpus.read()
     except Problem as problem:
         return refused(str(problem), problem.hint)
     if why := memory.missing(view, named):

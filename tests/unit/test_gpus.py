@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dsv4ctl import child, gpus, nvml
-from dsv4ctl.model import Gpu, GpuProcess, GpuView
+from dsv4ctl import child, gpus, nvml, procs
+from dsv4ctl.clock import RealClock, until
+from dsv4ctl.model import Gpu, GpuProcess, GpuView, Identity
 from dsv4ctl.problems import Problem
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -97,6 +98,10 @@ def write(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
+def children() -> tuple[Identity, ...]:
+    return procs.descendants(os.getpid())
+
+
 def test_the_program_on_path_is_asked(program: Path) -> None:
     write(program, f"echo '{said(gpu(0), gpu(1))}'")
 
@@ -116,6 +121,36 @@ def test_a_query_that_dies_is_a_problem_of_the_view(program: Path) -> None:
     write(program, "echo segmentation fault >&2; exit 139")
 
     assert "segmentation fault" in gpus.read().problem
+
+
+def test_a_query_that_is_prepared_asks_when_it_is_put_and_not_before(program: Path, tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    answer.write_text(said(gpu(0)))
+    write(program, f'echo "$1" >{tmp_path}/came\nread _ || exit 1\ncat {answer}')
+
+    with gpus.Query() as query:
+        until(lambda: (tmp_path / "came").exists() or None, RealClock(), 30, 0.01)
+        answer.write_text(said(gpu(0), gpu(1)))
+        found = query.view()
+
+    assert (tmp_path / "came").read_text() == "wait\n"
+    assert [one.uuid for one in found.gpus] == ["GPU-0", "GPU-1"]
+
+
+def test_a_query_that_is_prepared_keeps_nobody_from_asking_and_ends_when_it_is_not_put(program: Path) -> None:
+    write(program, f"[ \"$1\" = wait ] || exit 1\nread _ || exit 1\necho '{said(gpu(0))}'")
+
+    before = len(children())
+    with gpus.Query():
+        assert len(children()) == before + 1
+        assert len(gpus.read().gpus) == 1
+
+    assert len(children()) == before
+
+
+def test_the_real_program_asks_nobody_when_nobody_asks_it() -> None:
+    assert child.run([gpus.program(), "wait"], timeout_s=30).stdout == ""
+    assert child.run([gpus.program(), "wait"], timeout_s=30, input_text="now\n").stdout.startswith("{")
 
 
 def test_without_the_program_the_view_says_so(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
