@@ -1,9 +1,11 @@
 """Brings units up side by side until they are proved, and down; a start that fails ends with the reason in words."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dsv4ctl import installed, logbook, procs, proof, sockets, standing, systemd
+from dsv4ctl.clock import until
 from dsv4ctl.due import DOWN, UP
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Phase, RunState, SuperviseExit, Unit
@@ -11,10 +13,12 @@ from dsv4ctl.names import instance_of
 from dsv4ctl.problems import NotReady
 from dsv4ctl.telling import Seen, Tell, Waits, Wrote
 
-# One `systemctl show` takes 7-9 ms. Near the end of a start looks are so close that readiness is found at once; before
-# that, for up to an hour, they must not cost the engine a part of a core.
+# One `systemctl show` takes 7-9 ms, and for up to an hour looks must not cost the engine a part of a core. In between
+# there are glances, of microseconds: near the end of a start at what the supervisors write before they tell systemd, at
+# a stop at whether the supervisor is there. So either is found at once.
 LOOK_EVERY_S = 0.1
 LOOK_CLOSELY_S = 0.015
+GLANCE_EVERY_S = 0.004
 # A queued start job is taken up at once; a unit that is still down after this was refused or stopped by somebody.
 TAKE_UP_S = 3.0
 
@@ -46,6 +50,7 @@ def up(host: Host, instances: Iterable[Instance], tell: Tell) -> None:
     proved: set[str] = set()
     began = host.clock.now()
     while len(proved) < len(begun):
+        told = _told(host, begun)
         # Those that are proved are looked at as well: one that dies again is not waited beside for minutes.
         seen |= _look(host, begun.values())
         for unit, one in begun.items():
@@ -54,12 +59,12 @@ def up(host: Host, instances: Iterable[Instance], tell: Tell) -> None:
                 tell(Seen(found, seen[unit].state))
                 _tell_if_stopped(found, tell)
             if unit not in proved and found.active is ActiveState.ACTIVE:
-                _prove(host, one.instance, _others(seen, unit), tell)
+                _prove(host, one.instance, seen, tell)
                 proved.add(unit)
             elif _is_over(found, one.before, host.clock.now() - began):
                 _give_up(host, one.instance, seen, tell)
         if len(proved) < len(begun):
-            host.clock.sleep(min(_pace_s(seen[unit].state) for unit in begun.keys() - proved))
+            _pause(host, begun, told, [seen[unit].state for unit in begun.keys() - proved])
 
 
 def down(host: Host, unit: str, tell: Tell) -> None:
@@ -73,7 +78,7 @@ def down(host: Host, unit: str, tell: Tell) -> None:
             )
         was_going = was_going or seen.active is ActiveState.DEACTIVATING
         tell(Seen(seen, installed.run_state(host, instance_of(unit))))
-        host.clock.sleep(LOOK_CLOSELY_S if seen.main_pid == 0 else LOOK_EVERY_S / 2)
+        _await_end(host, seen.main_pid)
 
 
 def _begun(host: Host, instances: tuple[Instance, ...]) -> Iterable[Coming]:
@@ -102,8 +107,31 @@ def _fresh(host: Host, one: Coming) -> RunState | None:
     return state if is_ours else None
 
 
-def _pace_s(state: RunState | None) -> float:
-    return LOOK_CLOSELY_S if state is not None and state.phase in (Phase.WARMUP, Phase.PROOF) else LOOK_EVERY_S
+def _told(host: Host, units: Iterable[str]) -> dict[str, int]:
+    """By unit when its supervisor wrote its last words."""
+    found = {}
+    for unit in units:
+        with suppress(FileNotFoundError):
+            found[unit] = host.paths.run_state(instance_of(unit)).stat().st_mtime_ns
+    return found
+
+
+def _pause(host: Host, units: Iterable[str], told: Mapping[str, int], waiting: Iterable[RunState | None]) -> None:
+    """Let time pass until somebody has told something new; once one calls itself ready, systemd is about to say so."""
+    phases = {state.phase for state in waiting if state is not None}
+    if Phase.READY in phases:
+        host.clock.sleep(LOOK_CLOSELY_S)
+        return
+    every_s = GLANCE_EVERY_S if phases & {Phase.WARMUP, Phase.PROOF} else LOOK_EVERY_S
+    until(lambda: _told(host, units) != told or None, host.clock, LOOK_EVERY_S, every_s)
+
+
+def _await_end(host: Host, pid: int) -> None:
+    """Let time pass until a main process has ended; where there is none, systemd clears up."""
+    if pid:
+        until(lambda: procs.stat(pid) is None or None, host.clock, LOOK_EVERY_S / 2, GLANCE_EVERY_S)
+    else:
+        host.clock.sleep(LOOK_CLOSELY_S)
 
 
 def _tell_if_stopped(unit: Unit, tell: Tell) -> None:
@@ -112,13 +140,13 @@ def _tell_if_stopped(unit: Unit, tell: Tell) -> None:
         tell(Waits(f"{unit.name}: its supervisor is stopped (SIGSTOP); kill -CONT {unit.main_pid}   lets it go on"))
 
 
-def _prove(host: Host, instance: Instance, others: str, tell: Tell) -> None:
+def _prove(host: Host, instance: Instance, seen: Mapping[str, Looked], tell: Tell) -> None:
     """Prove from outside what the supervisor proved from inside; one that cannot be proved is stopped, not kept."""
     try:
-        proof.soon(instance, host.clock)
+        proof.soon(instance, host.clock, seen[instance.unit].unit)
     except NotReady as problem:
         down(host, instance.unit, tell)
-        raise NotReady(f"{problem}{others}", hint=problem.hint) from None
+        raise NotReady(f"{problem}{_others(seen, instance.unit)}", hint=problem.hint) from None
 
 
 def _is_over(unit: Unit, before: Unit, waited_s: float) -> bool:

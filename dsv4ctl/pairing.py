@@ -1,5 +1,6 @@
 """The probe of a pair: one new generation through the router, and what both halves counted of it. Decides nothing."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +29,11 @@ class Pair:
     prefill: Peer
     decode: Peer
     router: Instance
+
+
+def nonce() -> str:
+    """A word that no generation was ever asked for. As `secrets` makes one, which would load 4 MB of OpenSSL for it."""
+    return os.urandom(6).hex()
 
 
 def of(instances: Iterable[Instance]) -> Pair | None:

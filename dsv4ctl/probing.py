@@ -1,6 +1,5 @@
 """The proof of all that is deployed: each instance by its own sign, then one new generation through the whole of it."""
 
-import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -97,7 +96,7 @@ def _generated(host: Host, instances: tuple[Instance, ...], limit_s: float) -> P
     front, found = _front(instances), pairing.of(instances)
     key = proof.api_key(front)
     if found is not None:
-        return _through_pair(pairing.look(found, secrets.token_hex(6), key, host.clock, limit_s=limit_s))
+        return _through_pair(pairing.look(found, pairing.nonce(), key, host.clock, limit_s=limit_s))
     if front.role is not Role.ROUTER:
         return _alone(front, key, limit_s)
     probed = several.look(front, _behind(instances), key, host.clock, limit_s=limit_s)
@@ -116,7 +115,7 @@ def _through_pair(probed: Probed) -> Probing:
 
 def _alone(server: Instance, key: str, limit_s: float) -> Probing:
     """A generation of the only server itself."""
-    nonce = secrets.token_hex(6)
+    nonce = pairing.nonce()
     asked = pairing.generate(server, nonce, key, limit_s)
     again = pairing.generate(server, nonce, key, limit_s) if pair.wants_second(asked, nonce) else None
     judged = pair.judge_servers(asked, again, nonce)
@@ -134,6 +133,6 @@ def _still(instances: tuple[Instance, ...], found: Probing, limit_s: float) -> P
     front, names = _front(instances), {one.name for one in _behind(instances)}
     if front.role is not Role.ROUTER or found.verdict not in names:
         return found
-    asked = pairing.generate(front, secrets.token_hex(6), proof.api_key(front), limit_s)
+    asked = pairing.generate(front, pairing.nonce(), proof.api_key(front), limit_s)
     answers = "answers all the same" if asked.came and asked.text.strip() else "does not answer either"
     return replace(found, words=f"{found.words}; port {front.port} {answers}")

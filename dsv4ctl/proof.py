@@ -25,15 +25,15 @@ def api_key(instance: Instance) -> str:
         return ""
 
 
-def of(instance: Instance) -> Proof:
+def of(instance: Instance, unit: Unit | None = None) -> Proof:
     """Prove one instance: the unit is active, its own processes listen, and it says itself that it is ready.
 
     server: /ready, and it serves the model asked for. prefill: that, and all its ranks are registered on its bootstrap
     port. decode: as a server. router: /readiness, and it sends to its workers, all of them and nobody else.
     A half of a pair is never sent a generation, which ends some; a server's was asked for by its supervisor before it
-    said READY=1. Raises NotReady with what is wrong.
+    said READY=1. `unit`: as systemd showed it just now. Raises NotReady with what is wrong.
     """
-    unit = systemd.show((instance.unit,))[instance.unit]
+    unit = unit or systemd.show((instance.unit,))[instance.unit]
     url = probe.base_url(instance.host, instance.port)
     pid = _listener_pid(instance, unit, instance.port)
     _supervised(instance, unit)
@@ -58,15 +58,16 @@ def of(instance: Instance) -> Proof:
     )
 
 
-def soon(instance: Instance, clock: Clock) -> Proof:
+def soon(instance: Instance, clock: Clock, unit: Unit | None = None) -> Proof:
     """The same; a router gets the time of its proof to find its workers, which it looks for now and then."""
     end = clock.now() + (instance.limits.proof_s if instance.role is Role.ROUTER else 0)
     while True:
         try:
-            return of(instance)
+            return of(instance, unit)
         except NotReady:
             if clock.now() >= end:
                 raise
+        unit = None
         clock.sleep(LOOK_AGAIN_S)
 
 

@@ -1,6 +1,5 @@
 """The probe of whole servers behind a router: each is asked itself, then all through the router. Decides nothing."""
 
-import secrets
 from dataclasses import dataclass, replace
 
 from dsv4ctl import pair, pairing
@@ -33,7 +32,7 @@ def look(router: Instance, servers: tuple[Instance, ...], key: str, clock: Clock
         return Probed(seen)
     through: tuple[Generation, ...] = ()
     for _ in range(ROUNDS):
-        asked = tuple((router, secrets.token_hex(6)) for _ in servers)
+        asked = tuple((router, pairing.nonce()) for _ in servers)
         came = at_once(asked, key, clock, limit_s)
         through += came
         seen = tuple(replace(one, after=pairing.counts(one.server, key)) for one in seen)
@@ -44,7 +43,7 @@ def look(router: Instance, servers: tuple[Instance, ...], key: str, clock: Clock
 
 def _each(servers: tuple[Instance, ...], key: str, clock: Clock, limit_s: float) -> tuple[Asked, ...]:
     """What each server answers itself, all of them side by side."""
-    asked = tuple((one, secrets.token_hex(6)) for one in servers)
+    asked = tuple((one, pairing.nonce()) for one in servers)
     firsts = at_once(asked, key, clock, limit_s)
     return tuple(
         Asked(

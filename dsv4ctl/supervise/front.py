@@ -1,6 +1,5 @@
 """A serving router's part for its workers: one that drains is sent nothing, a pair that changed is mended."""
 
-import secrets
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -163,7 +162,7 @@ def _probe(run: Run, found: Pair, halves: Halves) -> Probed | None:
     limit_s = min(PROBE_LIMIT_S, float(run.instance.limits.proof_s))
     try:
         with probes.turn(run):
-            looked = pairing.look(found, secrets.token_hex(6), run.key, run.clock, limit_s=limit_s)
+            looked = pairing.look(found, pairing.nonce(), run.key, run.clock, limit_s=limit_s)
     except Busy:
         return None
     return Probed(halves, pair.judge(looked))

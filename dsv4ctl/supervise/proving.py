@@ -1,6 +1,5 @@
 """The questions whose answers prove an engine, in order and at their pace. What they mean is judged in `health`."""
 
-import secrets
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
@@ -114,7 +113,7 @@ def _generated(run: Run, timeout_s: float) -> Asking:
 
 def _through(run: Run, found: Pair, timeout_s: float) -> Asking:
     """One generation through both halves; one that does not come is looked for while the router still is there."""
-    looked = pairing.look(found, secrets.token_hex(6), run.key, run.clock, limit_s=timeout_s)
+    looked = pairing.look(found, pairing.nonce(), run.key, run.clock, limit_s=timeout_s)
     status = looked.first.status if looked.first else None
     return Asking(Question.GENERATION, Answer(status), pair.judge(looked))
 
