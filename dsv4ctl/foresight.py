@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsv4ctl import cgroups, checkpoint, gpus, measurements, observe, procs
+from dsv4ctl import basis, cgroups, checkpoint, gpus, measurements, procs
 from dsv4ctl.host import Host
 from dsv4ctl.memory import answers, forecast, gpu_faults, learnt, weights
 from dsv4ctl.memory import gpus as classes
@@ -127,7 +127,7 @@ def _read(spec: HostSpec) -> Checkpoint | None:
 def _version(spec: HostSpec) -> str:
     if spec.engine.version or spec.engine.python:
         with suppress(EngineMissing):
-            return observe.engine_version(spec)
+            return basis.engine_version(spec)
     return ""
 
 

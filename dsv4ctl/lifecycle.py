@@ -1,6 +1,6 @@
 """render, deploy, rollback: each is one way through observe -> plan -> execute -> prove. Teardown is in clearing."""
 
-from dsv4ctl import foresight, generations, guarded, installed, observe, planning, release, turn
+from dsv4ctl import basis, foresight, generations, guarded, installed, planning, release, turn
 from dsv4ctl.findings import Probing
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
@@ -14,8 +14,8 @@ from dsv4ctl.telling import Planned, Tell, Warns
 
 def render(host: Host, spec: HostSpec) -> Release:
     """The release that `spec` gives on this host. Raises what the engine and release rooms raise."""
-    machine = observe.machine(host, spec)
-    return release.render(foresight.of_deploy(host, spec, machine).spec, machine, observe.texts())
+    machine = basis.machine(host, spec)
+    return release.render(foresight.of_deploy(host, spec, machine).spec, machine, basis.texts())
 
 
 def deploy(host: Host, spec: HostSpec, tell: Tell, terms: Terms | None = None) -> tuple[Plan, Probing]:
@@ -59,7 +59,7 @@ def _made(host: Host, made: Plan, terms: Terms, tell: Tell) -> tuple[Plan, Probi
         tell(Warns(warning))
     planning.refuse(made.against())
     for build in made.builds:
-        if why := host.store.engines.cache(observe.engine_key(build), build):
+        if why := host.store.engines.cache(basis.engine_key(build), build):
             tell(Warns(f"{why}; the engine is asked for its options again the next time"))
     return made, guarded.attempt(host, made, terms, tell)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dsv4ctl import (
+    basis,
     brake,
     config,
     drift,
@@ -69,7 +70,7 @@ class Premises:
 def prepare(host: Host, spec: HostSpec, terms: Terms | None = None) -> Plan:
     """Look at the host and plan the deploy of a config."""
     on = _premises(host, spec, terms or Terms())
-    want = _generation(host, spec, release.render(on.memory.spec, on.machine, observe.texts()), on)
+    want = _generation(host, spec, release.render(on.memory.spec, on.machine, basis.texts()), on)
     made = _plan(host, want, on)
     return replace(made, warnings=(*config.warnings(spec), *made.warnings))
 
@@ -102,7 +103,7 @@ def refuse(refusals: tuple[Problem, ...]) -> None:
 
 
 def _premises(host: Host, spec: HostSpec, terms: Terms) -> Premises:
-    machine = observe.machine(host, spec)
+    machine = basis.machine(host, spec)
     return Premises(machine=machine, memory=foresight.of_deploy(host, spec, machine), terms=terms)
 
 

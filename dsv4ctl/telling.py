@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from dsv4ctl.model import RunState, Unit
-from dsv4ctl.planned import Plan
 from dsv4ctl.steps import Step
+
+if TYPE_CHECKING:
+    from dsv4ctl.planned import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """What is about to be done, or refused."""
 
-    plan: Plan
+    plan: "Plan"
 
 
 @dataclass(frozen=True, slots=True)

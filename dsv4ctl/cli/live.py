@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4ctl import screen, screen_plan, screen_steps
+from dsv4ctl import screen, screen_steps
 from dsv4ctl.cli.reply import Reply
 from dsv4ctl.free import AwaitGpus, AwaitPorts
 from dsv4ctl.steps import Start, StartTogether, Step, Stop
@@ -47,6 +47,8 @@ def _heard(reply: Reply, tell: Tell) -> Tell:
     def told(said: Said) -> None:
         match said:
             case Planned():
+                from dsv4ctl import screen_plan
+
                 reply.add(screen_plan.as_json(said.plan))
             case Doing():
                 reply.grow("begun", screen_steps.step_line(said.step))

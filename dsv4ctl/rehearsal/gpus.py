@@ -8,9 +8,12 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dsv4ctl import procs
-from dsv4ctl.rehearsal.private import Machine
+from dsv4ctl.procstat import parse_stat
+
+if TYPE_CHECKING:
+    from dsv4ctl.rehearsal.private import Machine
 
 LEDGER = Path("/run/standin-gpus")
 COUNT = 8
@@ -70,7 +73,7 @@ def node(index: int) -> int:
     return index * NODES // COUNT
 
 
-def install(machine: Machine) -> None:
+def install(machine: "Machine") -> None:
     """Put the stand-in GPUs into a machine."""
     for path, text in sysfs().items():
         machine.write(f"{FOLDER}/{path}", text)
@@ -105,8 +108,10 @@ def held(index: int, ledger: Path = LEDGER) -> dict[int, int]:
 
 def _lives(name: str) -> bool:
     """Whether a ledger file is whole, as its name is then a pid, and its process lives."""
-    state = procs.stat(int(name)) if name.isdecimal() else None
-    return state is not None and not state.ended
+    try:
+        return name.isdecimal() and not parse_stat(Path(f"/proc/{name}/stat").read_text(errors="replace")).ended
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _bytes(file: Path) -> int:
