@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from dsv4ctl import census, pidfd, procs, sockets, systemd, threads
+from dsv4ctl import census, pidfd, procs, sockets, systemd, threads, who
 from dsv4ctl.blame import words
 from dsv4ctl.catch import Everyone, Net
 from dsv4ctl.clock import Clock
@@ -96,7 +96,7 @@ def survivor(process: Identity, held: tuple[str, ...] = ()) -> str:
     seen = holdings(process)
     if threads.is_exiting(process.pid) and not any("nvidia" in word for word in seen):
         seen += tuple(f"its tree {word} when it was found" for word in held if "GPU" in word)
-    return ", ".join((f"{words.who(found)} is in {threads.words(process.pid)}", *seen))
+    return ", ".join((f"{who.words(found)} is in {threads.words(process.pid)}", *seen))
 
 
 def survivor_values(process: Identity) -> dict[str, object]:

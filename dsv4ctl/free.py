@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dsv4ctl import shared
+from dsv4ctl import cgroups, shared
 from dsv4ctl.blame import Blame, GpuHold, Segment, Suspect, Tree, Verdict, gpus, words
 from dsv4ctl.model import Gpu, GpuView, Identity, Instance, Keeper, Limits, PortView, Process
 from dsv4ctl.problems import ForeignHolder, GpuProblem, Problem
@@ -159,7 +159,9 @@ def advice_about(port: PortView) -> str:
 def holders_on(port: PortView, found: Found) -> tuple[dict[str, object], ...]:
     """Who keeps a port, for --json: as they were judged, or else as the kernel tells."""
     judged = tuple(words.values(suspect) for suspect in _standing_on(port.port, found))
-    seen = tuple({**words.process_values(p), "place": h.unit} for h in port.holders for p in h.processes)
+    seen = tuple(
+        {**words.process_values(p), "place": cgroups.place(p.cgroup)} for h in port.holders for p in h.processes
+    )
     return judged or seen
 
 

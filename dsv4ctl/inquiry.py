@@ -5,7 +5,7 @@ import pwd
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dsv4ctl import blame, census, gpus, procs, shm, signs, sockets, threads
+from dsv4ctl import blame, census, gpus, procs, shm, signs, sockets, threads, who
 from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect, Verdict, words
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame.gpus import Proofs
@@ -107,9 +107,9 @@ def _refuse_spared(evict: tuple[int, ...], found: Found) -> None:
 
 
 def _not_to_be_ended(suspect: Suspect, hint: str) -> ForeignHolder:
-    who = words.who(suspect.process) if suspect.process else "it"
+    name = who.words(suspect.process) if suspect.process else "it"
     details = {"holders": (words.values(suspect),)}
-    return ForeignHolder(f"cannot evict {who}: {'; '.join(suspect.signs)}", hint=hint, details=details)
+    return ForeignHolder(f"cannot evict {name}: {'; '.join(suspect.signs)}", hint=hint, details=details)
 
 
 def _look(wanted: Wanted, seen: GpuView) -> Found:

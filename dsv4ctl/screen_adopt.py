@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from dsv4ctl import modes, screen, secret
+from dsv4ctl import modes, screen, secret, who
 from dsv4ctl.adoption import Adoption, Moved
-from dsv4ctl.blame import words
 from dsv4ctl.byhand.likeness import Likeness
 from dsv4ctl.byhand.main import Main, carried
 
@@ -27,7 +26,7 @@ def _main(main: Main) -> str:
     gpus = f", GPUs {modes.gpus_text(main.gpus)} {main.gpus_by}" if main.asked else ""
     count = _count(len(main.tree.members)) if main.tree else ""
     stays = f", in {main.scope}" if main.scope else f"; {main.stays}" if main.stays else ""
-    return f"{main.role}: {', '.join(filter(None, (words.who(main.process), where + gpus, count)))}{stays}"
+    return f"{main.role}: {', '.join(filter(None, (who.words(main.process), where + gpus, count)))}{stays}"
 
 
 def _count(processes: int) -> str:

@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
-from dsv4ctl import secret
-from dsv4ctl.blame import words
+from dsv4ctl import secret, who
 from dsv4ctl.free import AwaitGpus, AwaitPorts, EndTree, RemoveSegment
 from dsv4ctl.model import Unit
 from dsv4ctl.names import INSTANCE_FOLDER
@@ -117,7 +116,7 @@ def _what(step: Step) -> str:
             return "release the restart brake"
         case EndTree():
             verb = "wait for the end of" if step.tree.leaving else "end"
-            return f"{verb} {words.who(step.tree.root)}{_and_more(step)}"
+            return f"{verb} {who.words(step.tree.root)}{_and_more(step)}"
         case AwaitPorts():
             return f"wait for port {', '.join(str(port) for _, port in step.binds)}"
         case AwaitGpus():

@@ -3,14 +3,13 @@
 import errno
 import os
 import socket
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsv4ctl import child, inetdiag, owners, procs, topology
-from dsv4ctl.model import Holder, Keeper, Listener, PortView, Process
+from dsv4ctl import cgroups, child, inetdiag, owners, procs, topology, who
+from dsv4ctl.model import Holder, Keeper, Listener, PortView
 from dsv4ctl.sslines import Socket, parse_sockets, parse_ss
 
 SS_TIMEOUT_S = 10
@@ -103,15 +102,9 @@ def reserved_ports() -> frozenset[int]:
 def words(holder: Holder) -> str:
     """A holder in words: who it is, since when, on which address; or that it cannot be told."""
     where = f"on {_shown(holder.listener)}"
-    unit = f" of {holder.unit}" if holder.unit else ""
     if not holder.processes:
-        return f"a process{unit} that cannot be identified {where}"
-    return f"{' and '.join(_process_words(process) for process in holder.processes[:3])}{unit} {where}"
-
-
-def _process_words(process: Process) -> str:
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(process.started_at))
-    return f"pid {process.pid} ({process.comm}, user {process.user}, since {since})"
+        return f"{who.unknown(cgroups.place(holder.listener.cgroup))} that cannot be identified {where}"
+    return f"{' and '.join(map(who.words, holder.processes[:3]))} {where}"
 
 
 def _taken(host: str, port: int, found: tuple[Holder, ...]) -> Taken:
@@ -220,16 +213,16 @@ def _at(address: str, listener: Listener) -> bool:
 
 
 def _bound_words(bound: Iterable[Holder]) -> str:
-    who = " and ".join(words(holder) for holder in bound) or "a process that the kernel does not name"
-    return f"{who} has it bound, but does not listen"
+    named = " and ".join(map(words, bound)) or "a process that the kernel does not name"
+    return f"{named} has it bound, but does not listen"
 
 
 def _connected_words(port: int, connected: list[Socket], held: tuple[Holder, ...]) -> str:
-    who = " and ".join(map(words, held))
+    named = " and ".join(map(words, held))
     peers = ", ".join(one.peer for one in connected[:3])
     first, last = ephemeral_range()
     advice = f" (the kernel gives {first} to {last} to outgoing connections)" if first <= port <= last else ""
-    return f"nobody listens, but {who} has it in use for a connection with {peers}{advice}"
+    return f"nobody listens, but {named} has it in use for a connection with {peers}{advice}"
 
 
 def _remains_words(found: Iterable[Socket]) -> str:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from dsv4ctl import inquiry
-from dsv4ctl.blame.words import who
+from dsv4ctl import inquiry, who
 from dsv4ctl.inquiry import Wanted
 from dsv4ctl.model import GpuView
 
@@ -12,5 +11,5 @@ def words() -> Iterator[str]:
     """For those who look where nothing is deployed: such engines, found by themselves and without asking the GPUs."""
     trees = inquiry.look(Wanted(everything=True), GpuView()).blame.trees
     if trees:
-        told = f"engines that nobody deployed run: {'; '.join(who(tree.root) for tree in trees)}"
+        told = f"engines that nobody deployed run: {'; '.join(who.words(tree.root) for tree in trees)}"
         yield f"{told}; `dsv4ctl who`, `dsv4ctl adopt` or `dsv4ctl teardown --strays`"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dsv4ctl import who
 from dsv4ctl.blame.scene import GpuHold
 from dsv4ctl.model import Gpu, GpuView, Process
 from dsv4ctl.quantity import bytes_text
@@ -124,7 +125,7 @@ def _doubt(pid: int, process: Process | None, proofs: Proofs) -> str:
     if process.state in "ZX":
         return f"pid {pid} ({process.comm}) has ended and waits for its parent, pid {process.parent_pid}, to take note"
     if pid in proofs.hidden:
-        return f"pid {pid} ({process.comm}, user {process.user}) by the driver's list"
+        return f"{who.words(process)} by the driver's list"
     if pid in proofs.leaving and not proofs.nodes.get(pid):
         return f"pid {pid} ({process.comm}) is on its way out, and the driver has not let go of its memory yet"
     if not proofs.nodes.get(pid):

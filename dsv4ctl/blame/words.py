@@ -1,8 +1,6 @@
 """Holders in words: who it is, where it runs, since when, what it holds, and what to type about it."""
 
-from datetime import UTC, datetime
-
-from dsv4ctl import cgroups, secret
+from dsv4ctl import cgroups, secret, who
 from dsv4ctl.blame.gpus import busy, unattributed
 from dsv4ctl.blame.scene import GpuHold, Suspect, Verdict
 from dsv4ctl.model import Gpu, Process
@@ -12,17 +10,9 @@ LISTENS = "listens on "
 FEW = 2
 
 
-def who(process: Process) -> str:
-    """`pid 4711 (python3, user root, login session 3, since 2026-11-29 18:02:11)`."""
-    since = datetime.fromtimestamp(process.started_at, UTC).astimezone()
-    place = cgroups.place(process.cgroup)
-    parts = [process.comm, f"user {process.user}", *([place] if place else []), f"since {since:%Y-%m-%d %H:%M:%S}"]
-    return f"pid {process.pid} ({', '.join(parts)})"
-
-
 def suspect(found: Suspect) -> str:
     """A holder, what it holds, and why it is what it is called."""
-    name = who(found.process) if found.process else f"a process{f' of {found.place}' if found.place else ''}"
+    name = who.words(found.process) if found.process else who.unknown(found.place)
     holds = " and ".join(_held(found)) or "holds nothing that was asked for"
     return f"{name} {holds}: {found.signs[0]}" if found.signs else f"{name} {holds}"
 
@@ -82,7 +72,7 @@ def gpu(seen: Gpu, holds: tuple[GpuHold, ...]) -> str:
     if not why:
         return ""
     on_it = [hold for hold in holds if hold.uuid == seen.uuid]
-    named = [f"{who(h.process)}{_much(h)}" for h in on_it if h.believed and h.process]
+    named = [f"{who.words(h.process)}{_much(h)}" for h in on_it if h.believed and h.process]
     doubted = [_doubted(h) for h in on_it if not h.believed]
     nobody = [said for said in (unattributed(seen),) if said]
     return f"GPU {seen.index}: {'; '.join((why, *named, *nobody, *doubted))}"
@@ -95,4 +85,4 @@ def _much(hold: GpuHold) -> str:
 def _doubted(hold: GpuHold) -> str:
     if hold.process is None or f"pid {hold.pid}" in hold.words:
         return hold.words
-    return f"{who(hold.process)} {hold.words}"
+    return f"{who.words(hold.process)} {hold.words}"

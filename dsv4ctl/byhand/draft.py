@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dsv4ctl import modes
-from dsv4ctl.blame import words
+from dsv4ctl import modes, who
 from dsv4ctl.byhand.asked import Asked, Value
 from dsv4ctl.byhand.main import Main, carried
 from dsv4ctl.config.checks import PORTS_EACH
@@ -191,7 +190,7 @@ def _text(
     notes: Sequence[str],
 ) -> str:
     lines = ["# Written by `dsv4ctl adopt` from what ran here. `dsv4ctl config example` explains every key."]
-    lines += [f"# {main.role}: {words.who(main.process)}" for main in roles.engines]
+    lines += [f"# {main.role}: {who.words(main.process)}" for main in roles.engines]
     lines += [f"# {' '.join(note.split())}" for note in notes]
     tables: dict[str, list[str]] = {"": []}
     for key in KEYS:

@@ -118,7 +118,7 @@ def test_a_deploy_is_refused_for_every_kind_of_listener_on_each_of_its_ports(mac
         for job, port, (address, _) in (("http", PORT, at_http), ("rendezvous", RENDEZVOUS, at_rendezvous)):
             shown = f"[{address}]" if ":" in address else address
             (line,) = (line for line in refused.stderr.splitlines() if f"port {port} ({job})" in line)
-            assert "(python3, user root, since " in line
+            assert "(python3, user root, login session 1, since " in line
             assert f"on {shown}:{port} " in line
     assert not (machine.root / "etc/systemd/system" / UNIT).exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsv4ctl import child, inetdiag, procs, sockets, sslines
+from dsv4ctl import cgroups, child, inetdiag, procs, sockets, sslines, who
 from dsv4ctl.model import Family, Keeper, Listener, PortView
 from tests import ports
 
@@ -286,7 +286,7 @@ def test_a_holder_is_told_with_its_unit_and_its_process(below: str, port: int, s
     assert holder.unit == cgroup.name
     assert [found.pid for found in holder.processes] == [process.pid]
     assert procs.within(holder.listener.cgroup, f"/{cgroup.relative_to(procs.cgroup_root())}")
-    assert f"of {cgroup.name} on 127.0.0.1:{port}" in sockets.words(holder)
+    assert sockets.words(holder) == f"{who.words(holder.processes[0])} on 127.0.0.1:{port}"
 
 
 def test_all_processes_that_share_one_socket_are_told(port: int, start: Start, cgroup: Path) -> None:
@@ -330,9 +330,10 @@ def test_an_owner_that_cannot_be_looked_into_is_told_by_its_unit_alone(port: int
     os.waitpid(pid, 0)
     os.close(writing)
 
+    place = cgroups.place(f"/{cgroup.relative_to(procs.cgroup_root())}")
     with os.fdopen(reading) as said:
         assert said.read() == (
-            f"0 unknown {cgroup.name} a process of {cgroup.name} that cannot be identified on 127.0.0.1:{port}"
+            f"0 unknown {cgroup.name} a process of {place} that cannot be identified on 127.0.0.1:{port}"
         )
 
 
@@ -346,8 +347,9 @@ def test_who_has_a_port_bound_without_listening_is_told_with_its_unit(port: int,
 
     why = sockets.blocked("127.0.0.1", port)
 
-    assert f"pid {process.pid} " in why
-    assert f" of {cgroup.name} on 127.0.0.1:{port} has it bound, but does not listen" in why
+    seen = procs.read(process.pid)
+    assert seen is not None
+    assert why == f"{who.words(seen)} on 127.0.0.1:{port} has it bound, but does not listen"
     ((_, number),) = inetdiag.bound(port)
     assert procs.cgroup_of_id(number) == f"/{cgroup.relative_to(procs.cgroup_root())}"
 
