@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from typing_extensions import override
+
 from dsv4ctl import modes, quantity
 from dsv4ctl.model import GpuView
 
@@ -22,6 +24,11 @@ class Place:
     signs: tuple[str, ...]
     serving: bool = False
 
+    @property
+    def itself(self) -> object:
+        """What two findings of the same place have in common."""
+        return self.path
+
     def and_also(self, other: Self) -> Self:
         """The same place with the signs of both findings."""
         signs = tuple(dict.fromkeys((*self.signs, *other.signs)))
@@ -37,10 +44,19 @@ class EngineFound(Place):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFound(Place):
-    """The folder of a DeepSeek-V4 checkpoint; `missing` counts weight files that it should have and has not."""
+    """The folder of a DeepSeek-V4 checkpoint; `missing` counts weight files that it should have and has not.
+
+    `folder`: its device and inode, by which it is the same one behind a link or a bind mount.
+    """
 
     weights_bytes: int = 0
     missing: int = 0
+    folder: tuple[int, int] | None = field(default=None, compare=False)
+
+    @property
+    @override
+    def itself(self) -> object:
+        return self.folder or self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,15 +22,19 @@ def prove(host: Host, instances: tuple[Instance, ...]) -> Probing:
     An engine without a router was asked for one by its supervisor, before it said READY=1. Raises NotReady for whatever
     is at fault, with what to type.
     """
+    began = host.clock.now()
     proofs = tuple(proof.soon(one, host.clock) for one in instances)
     router = next((one for one in instances if one.role is Role.ROUTER), None)
-    if router is None:
-        return Probing(verdict=PairVerdict.OK, words="", proofs=proofs)
+    found = _crossed(host, instances, router) if router else Probing(verdict=PairVerdict.OK, words="")
+    return replace(found, proofs=proofs, seconds=host.clock.now() - began)
+
+
+def _crossed(host: Host, instances: tuple[Instance, ...], router: Instance) -> Probing:
     limit_s = router.limits.proof_s
     with _one_at_a_time(host, instances, Claim(what="a proof", wait_s=limit_s)):
         found = _generated(host, instances, limit_s)
     require(found)
-    return replace(found, proofs=proofs)
+    return found
 
 
 def run(host: Host, instances: tuple[Instance, ...], says: Says, *, limit_s: float) -> Probing:

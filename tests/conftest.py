@@ -37,7 +37,7 @@ def behaviour(machine: Machine) -> Behave:
 
 
 # All of the machine that its systemd does not write by itself.
-WRITTEN = ("mnt/written", "run/dsv4ctl", "run/systemd/system", "run/systemd/transient", "tmp", "dev/shm")
+WRITTEN = ("run/written", "run/dsv4ctl", "run/systemd/system", "run/systemd/transient", "tmp", "dev/shm")
 
 
 def written(machine: Machine) -> dict[str, str]:

@@ -52,10 +52,10 @@ def summary() -> str:
 
 
 def _merged(items: Iterable[At]) -> tuple[At, ...]:
-    """Each place once, with all the signs that led to it."""
-    merged: dict[str, At] = {}
+    """Each place once, by the name that the strongest sign led to, with all the signs."""
+    merged: dict[object, At] = {}
     for item in items:
-        merged[item.path] = merged[item.path].and_also(item) if item.path in merged else item
+        merged[item.itself] = merged[item.itself].and_also(item) if item.itself in merged else item
     return tuple(merged.values())
 
 

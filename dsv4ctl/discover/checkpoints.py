@@ -30,7 +30,15 @@ def checkpoint(folder: Path, sign: str, *, serving: bool = False) -> CheckpointF
     weights = _weights(folder)
     sizes = [file.stat().st_size for file in weights if there.is_file(file)]
     missing = len(weights) - len(sizes) or int(not weights)
-    return CheckpointFound(path=str(folder), signs=(sign,), weights_bytes=sum(sizes), missing=missing, serving=serving)
+    status = folder.stat()
+    return CheckpointFound(
+        path=str(folder),
+        signs=(sign,),
+        serving=serving,
+        weights_bytes=sum(sizes),
+        missing=missing,
+        folder=(status.st_dev, status.st_ino),
+    )
 
 
 def _weights(folder: Path) -> list[Path]:

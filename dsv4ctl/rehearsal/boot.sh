@@ -69,8 +69,9 @@ for folder in "$@"; do
 done
 
 # Whoever wants to know what was written in the machine looks here instead of at all files of the host.
-mkdir -p mnt/written
-read_only "$upper" mnt/written
+# Below /run, where `dsv4ctl init` looks for no models: in another place it would find each a second time.
+mkdir -p run/written
+read_only "$upper" run/written
 
 # A hermetic set of units: nothing of the host's is started, cleaned, mounted or written to a kernel variable.
 units=run/systemd/system

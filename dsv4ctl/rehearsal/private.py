@@ -81,7 +81,7 @@ class Machine:
 
     def image(self, file: Path) -> Path:
         """Archive the machine's disk as it is at this moment, as a power cut would leave it; returns the file."""
-        folder = str(self.root / "mnt/written")
+        folder = str(self.root / "run/written")
         child.run(
             ("tar", "--create", "--xattrs", "--xattrs-include=*", f"--file={file}", f"--directory={folder}", "."),
             timeout_s=60,

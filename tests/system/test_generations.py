@@ -57,6 +57,7 @@ def test_a_bad_deploy_returns_to_the_last_release_that_was_proved(machine: Machi
         f"release 1 serves again on port {PORT}",
     )
     assert {"weights", "proof"} <= {one["phase"] for one in good["phases"]}
+    assert good["proof"]["seconds"] > 0
     evidence = kept(machine, 2, "evidence")
     assert any("asks for a crash" in line for line in evidence["journal"])
     assert evidence["units"][0]["name"] == "dsv4-server.service"

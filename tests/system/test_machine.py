@@ -135,7 +135,7 @@ def test_what_is_written_anywhere_inside_can_be_told_from_what_was_there(machine
 
     after = written(machine)
     changed = {path.removeprefix(str(machine.root)) for path in after if before.get(path) != after[path]}
-    upper = "/mnt/written"
+    upper = "/run/written"
     assert changed == {f"{upper}/usr/{token}", f"{upper}/etc/passwd", f"/dev/shm/{token}"}  # noqa: S108 -- inside
     shell(machine, f"rm /usr/{token} /dev/shm/{token}; sed -i '$d' /etc/passwd")
 

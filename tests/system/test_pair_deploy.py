@@ -58,6 +58,8 @@ def test_a_pair_serves_is_switched_to_one_server_and_back_and_leaves_nothing(mac
     assert words(machine, DECODE).startswith("ready: ")
     assert ask(machine)
     first = {unit: engine(machine, unit) for unit in (PREFILL, DECODE, ROUTER)}
+    proof = json.loads((machine.root / "var/lib/dsv4ctl/releases/0001/verdict.json").read_text())["proof"]
+    assert proof["seconds"] >= proof["answer_s"] > 0
 
     deploy(machine, "pd")
     assert {unit: engine(machine, unit) for unit in first} == first

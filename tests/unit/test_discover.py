@@ -196,6 +196,17 @@ def test_folders_that_link_to_each_other_are_looked_into_once(tmp_path: Path) ->
     assert len(checkpoints(tmp_path)) == 1
 
 
+def test_a_checkpoint_that_a_link_leads_to_from_another_place_is_one_checkpoint(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "data/a")
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "srv/current").symlink_to(folder)
+    make_checkpoint(tmp_path / "srv/b")
+
+    found = {one.path: one.signs for one in checkpoints(tmp_path)}
+
+    assert found == {str(folder): ("below /data", "below /srv"), str(tmp_path / "srv/b"): ("below /srv",)}
+
+
 def test_folders_are_looked_into_to_a_limited_depth(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "data/1/2/3/4/5/6")
     assert checkpoints(tmp_path) == ()
