@@ -23,6 +23,7 @@ from dsv4ctl.supervise.outcome import SERVING_GRACE_S, Failed, Over, Ready
 from dsv4ctl.supervise.peers import Seen, Stand
 from dsv4ctl.supervise.proving import Asking, Proving, pace_s
 from dsv4ctl.supervise.run import Run, asked
+from dsv4ctl.supervise.territory import owns
 
 # An impostor must be named within 2 s, ending included.
 LOOK_EVERY_S = 0.4
@@ -232,11 +233,14 @@ class Loading:
     def _holder(self) -> str:
         if self._looked.who is Who.RELATIVE:
             return f"its own {self._looked.words} was given that port"
+        run, port = self._run, self._run.instance.port
         try:
-            why = sockets.blocked(self._run.instance.host, self._run.instance.port)
+            seen = sockets.view(run.instance.host, port)
+            keeping = seen.holders or sockets.bound_on(port)
         except Problem as problem:
             return str(problem)
-        return f"its own {why}" if f" of {self._run.instance.unit} " in why else why
+        is_own = bool(seen.blocked and keeping) and all(owns(run.territory, one) for one in keeping)
+        return f"its own {seen.blocked}" if is_own else seen.blocked
 
     def _names_port(self, text: str) -> bool:
         return f", {self._run.instance.port}" in text

@@ -61,7 +61,7 @@ def test_a_deploy_without_engine_and_model_says_which_were_found_and_what_to_typ
 
     assert refused.status == Status.ENGINE_MISSING
     assert "/opt/sglang/bin/python" in refused.stderr
-    assert "/models/DeepSeek-V4-Flash" in refused.stderr
+    assert "-> /models/DeepSeek-V4-Flash: the only one found" in refused.stderr
     assert "dsv4ctl init" in refused.stderr
 
 

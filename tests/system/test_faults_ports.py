@@ -144,7 +144,7 @@ def test_a_start_by_systemd_alone_is_refused_for_every_kind_of_listener(machine:
         assert f"cannot start: {job} port {port} is taken: " in said
         assert f"on {shown}:{port} {'has it bound' if bound_only else 'listens on it'}" in said
         # Who has a port only bound is told by Linux 6.8 and later.
-        assert bound_only or re.search(r"session-1[.]scope .*pid \d+ [(]python3[)]", said)
+        assert bound_only or re.search(r"login session 1 .*pid \d+ [(]python3[)]", said)
         assert [prop(machine, name) for name in ("ExecMainStatus", "NRestarts", "ActiveState")] == ["3", "0", "failed"]
         systemctl(machine, "reset-failed")
         # Starts that fail in a row are counted, and these are more than the brake allows.

@@ -83,7 +83,7 @@ def test_a_restart_waits_at_the_gate_until_the_gpu_is_free_and_says_for_whom(
     until(lambda: "waiting for the driver" in prop(machine, "StatusText"))
     time.sleep(1.5)
     words = prop(machine, "StatusText")
-    assert f"GPU 1: 10.0 GiB in use; pid {pid} (python3, user root)" in words
+    assert f"GPU 1: 10.0 GiB in use; pid {pid} (python3, user root, login session 1, since " in words
     assert prop(machine, "ActiveState") == "activating"
 
     machine.run(("kill", str(pid)), timeout_s=5)
