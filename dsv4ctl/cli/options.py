@@ -94,8 +94,11 @@ class Asked:
 
         path = self.path()
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(config.MOST_BYTES)
         except FileNotFoundError:
+            if path.is_symlink():
+                raise Problem(f"cannot read {path}: it is a link to {path.readlink()}, which is not there") from None
             if self.file:
                 raise WrongOption(f"cannot read {path}: there is no such file", hint="dsv4ctl config example") from None
             return config.load(None, self.flags, path=str(path))

@@ -1,5 +1,6 @@
 """TOML text and flags -> HostSpec with the source of every value, or BadConfig with every problem."""
 
+import codecs
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ from dsv4ctl.problems import BadConfig
 
 HINT = "dsv4ctl config example   shows every key with its default"
 _LONGEST_TEXT = 1024 * 1024
+# More than the longest text has in UTF-8: what is read of a file, for a device has no end.
+MOST_BYTES = 4 * _LONGEST_TEXT + 1
 DEFAULT = "default"
 
 
@@ -30,9 +33,12 @@ class Effective:
 
 
 def decode(content: bytes, *, path: str) -> str:
-    """The text of a configuration file. Raises BadConfig where it is not UTF-8."""
+    """The text of a configuration file, without the mark that editors of other systems begin it with.
+
+    Raises BadConfig where it is not UTF-8.
+    """
     try:
-        return content.decode()
+        return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadConfig((f"{path}:{line}: cannot read this line: it is not UTF-8 text",), hint=HINT) from None

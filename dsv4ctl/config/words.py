@@ -140,6 +140,9 @@ def address(value: object) -> str:
         found = None
     if found is None or found.is_multicast:
         raise ValueError(allowed)
+    # Python's asyncio listens on IPv6 alone, where such a one cannot be bound: told after the load of minutes.
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped:
+        raise ValueError(f"allowed is an IPv4 address as it is; did you mean {found.ipv4_mapped}?")
     return str(found)
 
 

@@ -65,6 +65,20 @@ def test_a_config_that_is_a_folder_cannot_be_read(tmp_path: Path, capsys: pytest
     assert "cannot read" in capsys.readouterr().err
 
 
+def test_a_config_that_is_a_link_to_nothing_is_not_taken_for_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "").unlink()
+    (tmp_path / "etc/dsv4ctl/config.toml").symlink_to("/mnt/not-mounted/config.toml")
+    assert cli.run(["config", "show", "--root", str(tmp_path)]) == Status.HOST
+    assert "it is a link to /mnt/not-mounted/config.toml, which is not there" in capsys.readouterr().err
+
+
+def test_a_config_without_an_end_is_not_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["config", "show", "--config", "/dev/zero"]) == Status.USAGE
+    assert "it is no text file of at most 1 MiB" in capsys.readouterr().err
+
+
 def test_config_example_prints_the_example_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["config", "example"]) == 0
     assert capsys.readouterr().out == resources.template("config.example.toml")

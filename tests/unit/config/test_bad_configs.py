@@ -51,6 +51,16 @@ def test_a_file_that_is_not_utf8_is_told_with_the_line(content: bytes, line: int
         config.decode(content, path="config.toml")
 
 
+def test_the_mark_that_editors_of_other_systems_begin_a_file_with_is_no_statement() -> None:
+    text = config.decode(b"\xef\xbb\xbfport = 30007\r\n", path="config.toml")
+    assert config.load(text, {}, path="config.toml").spec.port == 30007
+
+
+def test_an_ipv4_address_in_the_form_of_ipv6_is_refused_before_any_load() -> None:
+    with pytest.raises(BadConfig, match=r"did you mean 127\.0\.0\.1\?"):
+        config.load('host = "::ffff:127.0.0.1"', {}, path="config.toml")
+
+
 @pytest.mark.parametrize("text", ["a = 1 # \0", "# \udcff", "#" * 1024 * 1024 + "#"])
 def test_what_is_no_text_file_is_refused_whole(text: str) -> None:
     with pytest.raises(BadConfig, match="it is no text file of at most 1 MiB"):
