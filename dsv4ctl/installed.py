@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dsv4ctl import generations, record, systemd, unitfile
+from dsv4ctl import generations, record, store, systemd, unitfile
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.model import ActiveState, Instance, Role, RunState, Unit
@@ -99,9 +99,13 @@ def _instance(host: Host, unit: str) -> Instance | str:
 
 def _record(path: Path) -> Instance | str:
     try:
-        return record.load_instance(path.read_text(), ())
-    except (OSError, UnicodeDecodeError, Problem) as error:
-        return f"{path} cannot be read: {error}"
+        text = store.read(path)
+    except Problem as unread:
+        return str(unread)
+    try:
+        return record.load_instance(text, ())
+    except Problem as wrong:
+        return f"cannot read {path}: {wrong}"
 
 
 def services(host: Host) -> tuple[str, ...]:

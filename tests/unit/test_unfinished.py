@@ -168,6 +168,8 @@ def test_a_unit_that_has_lost_its_file_is_named_and_is_not_nothing(host: Host) -
 
     install(host, generation(3).release.instances[0])
 
-    with pytest.raises(NotReady, match=r"nothing is known of dsv4-[\w-]+\.service") as caught:
+    with pytest.raises(
+        NotReady, match=r"nothing is known of dsv4-[\w-]+\.service: cannot read \S+: no such file"
+    ) as caught:
         installed.chosen(host, ())
     assert caught.value.hint == "dsv4ctl deploy   writes it anew"
