@@ -151,7 +151,8 @@ def test_the_config_that_it_writes_is_of_what_runs_and_renders_what_was_typed(
 def test_what_was_adopted_is_shown_and_ended_through_its_scope_with_nothing_left(
     machine: Machine, server: ByHand
 ) -> None:
-    (row,) = json.loads(dsv4ctl(machine, "status", "--json").stdout)["rows"]
+    rows = json.loads(dsv4ctl(machine, "status", "--json").stdout)["rows"]
+    (row,) = (row for row in rows if row["unit"] == SCOPE)
     ended = dsv4ctl(machine, "teardown", "--verify")
 
     assert (row["unit"], row["state"], row["health"], row["pid"]) == (SCOPE, "adopted", "ready", server.main)
