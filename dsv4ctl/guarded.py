@@ -15,7 +15,7 @@ from dsv4ctl.evidence import Watch
 from dsv4ctl.findings import Probing
 from dsv4ctl.generations import Generation, Kept, Outcome, Verdict
 from dsv4ctl.host import Host
-from dsv4ctl.model import HostView, Release, Role
+from dsv4ctl.model import ActiveState, HostView, Release, Role
 from dsv4ctl.planned import Plan
 from dsv4ctl.planning import Terms
 from dsv4ctl.problems import Problem, Reverted
@@ -155,8 +155,13 @@ def _stands(host: Host, release: Release) -> str:
         view = observe.host(host, release)
     except Problem as problem:
         return f"what serves now cannot be told: {problem}"
-    up = sorted(name for name, unit in view.units.items() if name.endswith(".service") and unit.active in UP)
-    return f"{', '.join(up)} still runs" if up else "nothing serves now"
+    up = {name: unit.active for name, unit in view.units.items() if name.endswith(".service") and unit.active in UP}
+    starts = sorted(name for name, state in up.items() if state == ActiveState.ACTIVATING)
+    runs = sorted(set(up) - set(starts))
+    words = [f"{', '.join(runs)} still runs"] if runs else []
+    # It serves nobody yet, and one that waits for its restart has no process at all.
+    words += [f"{', '.join(starts)} is still being started"] if starts else []
+    return "; ".join(words) or "nothing serves now"
 
 
 def _history(this: Attempt) -> str:

@@ -46,7 +46,13 @@ def chosen(host: Host, number: int | None) -> Kept:
     if number is not None:
         return host.store.releases.read(number)
     kept = host.store.releases.all()
-    found = generations.earlier(kept, installed.release(host, kept))
+    here = installed.release(host, kept)
+    found = generations.earlier(kept, here)
+    if found is None and here is not None and here.proved:
+        raise Problem(
+            f"cannot roll back: no release before release {here.number}, which is installed, was ever proved",
+            hint=f"dsv4ctl rollback {here.number}   brings up that one again; dsv4ctl history   lists all",
+        )
     if found is None:
         raise Problem("cannot roll back: no earlier release was ever proved", hint="dsv4ctl history")
     return found

@@ -213,6 +213,11 @@ def _why_keep(host: Host, want: Generation, kept: tuple[Kept, ...], here: Kept |
 
 def _gone_gpus(kept: Generation, gpus: GpuView) -> Iterator[Problem]:
     """A release names its GPUs by UUID; the card in that place may be another one by now."""
+    hint = "nvidia-smi -L   lists what the driver sees; a deploy renders for the GPUs of today"
+    if gpus.problem and not gpus.gpus and any(one.gpu_uuids for one in kept.release.instances):
+        # Said once, and not of each GPU that it is another one.
+        yield GpuProblem(f"cannot go back to release {kept.number}: its GPUs cannot be told: {gpus.problem}", hint=hint)
+        return
     there = {gpu.index: gpu.uuid for gpu in gpus.gpus}
     for one in kept.release.instances:
         for index, uuid in zip(one.gpus, one.gpu_uuids, strict=False):
@@ -220,7 +225,7 @@ def _gone_gpus(kept: Generation, gpus: GpuView) -> Iterator[Problem]:
                 yield GpuProblem(
                     f"cannot go back to release {kept.number}: GPU {index} was {uuid}, and is "
                     f"{there.get(index, gpus.problem or 'not there')}",
-                    hint="nvidia-smi -L   lists what the driver sees; a deploy renders for the GPUs of today",
+                    hint=hint,
                 )
 
 

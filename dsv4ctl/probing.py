@@ -71,7 +71,7 @@ def _whole(host: Host, one: Instance, problem: NotReady) -> tuple[str, str]:
     unit = systemd.show((one.unit,))[one.unit]
     stands = standing.of(unit, standing.own(installed.run_state(host, one.name), one.digest, unit))
     if stands.state == ActiveState.INACTIVE:
-        return f"{problem}; it is stopped", "dsv4ctl deploy   starts it"
+        return f"{problem}; it is stopped", f"systemctl start {one.unit}   starts it as it is installed"
     if stands.state == ActiveState.ACTIVE:
         # Its supervisor has nothing to add, unless it has noticed as well.
         return f"{problem}; {stands.words}" if stands.words.startswith("failing") else str(problem), problem.hint

@@ -51,6 +51,7 @@ MEANT = {
     **dict.fromkeys(("unpause", "continue", "unpark", "thaw"), "resume"),
     **dict.fromkeys(("import", "takeover", "attach"), "adopt"),
     **dict.fromkeys(("try", "demo", "test"), "rehearse"),
+    "help": "--help",
 }
 
 

@@ -38,7 +38,8 @@ def command(asked: Asked, compare: str | None, explain: bool, reply: Reply, **ot
 
     Plans what is configured on the GPUs of this host, or any other with --gpu, --tp and --checkpoint; --context-length
     takes several, such as 128k,512k. Nothing is started. Every figure is exact (the engine's own arithmetic), measured
-    (an earlier start on this host) or an estimate with its range. Exit status 2: something asked for does not fit.
+    (an earlier start on this host) or an estimate with its range. Exit status 2: something asked for does not fit;
+    what --compare shows does not count.
     """
     from dsv4ctl import foresight, memory_screen
 

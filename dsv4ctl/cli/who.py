@@ -21,8 +21,8 @@ def command(root: Path, what: tuple[str, ...], roles: tuple[str, ...], reply: Re
     from dsv4ctl import aiming, screen_who
     from dsv4ctl.host import Host
 
-    ports = tuple(_number(word) for word in what if not word.startswith("gpu:"))
-    gpus = tuple(_number(word.removeprefix("gpu:")) for word in what if word.startswith("gpu:"))
+    ports = tuple(_number(word, word) for word in what if not word.startswith("gpu:"))
+    gpus = tuple(_number(word.removeprefix("gpu:"), word) for word in what if word.startswith("gpu:"))
     found = aiming.who(Host.real(root), ports=ports, numbers=gpus, roles=roles)
     reply.add(screen_who.as_json(found))
     if not reply.wanted:
@@ -30,8 +30,8 @@ def command(root: Path, what: tuple[str, ...], roles: tuple[str, ...], reply: Re
     return 0
 
 
-def _number(word: str) -> int:
-    # Five digits hold every port; a longer word is not even made a number of.
-    if not (word.isascii() and word.isdecimal()) or len(word) > 5 or int(word) > 65535:
-        raise click.BadParameter(f"'{word}' is neither a port such as 30001 nor a GPU such as gpu:0")
-    return int(word)
+def _number(text: str, typed: str) -> int:
+    # Five digits hold every port; a longer text is not even made a number of.
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > 65535:
+        raise click.BadParameter(f"'{typed}' is neither a port such as 30001 nor a GPU such as gpu:0")
+    return int(text)

@@ -151,4 +151,4 @@ def test_the_target_is_active_with_its_services_and_stops_and_starts_them(machin
     assert machine.run(is_active, timeout_s=10, check=False).stdout.split() == ["inactive", "inactive"]
     probed = machine.run(("dsv4ctl", "probe"), timeout_s=40, check=False)
     assert (probed.status, "it is stopped" in probed.stdout) == (Status.NOT_READY, True)
-    assert "try: dsv4ctl deploy   starts it" in probed.stderr
+    assert "try: systemctl start dsv4-server.service   starts it as it is installed" in probed.stderr
