@@ -123,9 +123,14 @@ def _unknown(host: Host, aim: Aim) -> tuple[Check, ...]:
     """Units whose ports and GPUs nobody can tell any more: that nothing of them is left cannot be said."""
     if aim.purge:
         return ()
-    hint = "dsv4ctl deploy   writes it anew; dsv4ctl teardown --purge   removes it"
+    hint = "writes it anew; dsv4ctl teardown --purge   removes it"
     return tuple(
-        Check(what=f"ports and GPUs of {unit}", ok=False, words=f"cannot be told: {why}", hint=hint)
+        Check(
+            what=f"ports and GPUs of {unit}",
+            ok=False,
+            words=f"cannot be told: {why}",
+            hint=f"{installed.anew(host, unit)}   {hint}",
+        )
         for unit, why in installed.faults(host).items()
     )
 

@@ -19,7 +19,7 @@ def of(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Iterato
     """
     if unit.main_pid and (runs := procs.environment(unit.main_pid).get("DSV4CTL_RELEASE", "")) != instance.digest:
         name = _name(host, runs)
-        yield f"{unit.name} still runs {name}, its files say {instance.digest}{_number(kept)}: dsv4ctl deploy"
+        yield f"{unit.name} still runs {name}, its files say {instance.digest}{_number(kept)}: {_again(kept)}"
     if kept is not None and _differs(host, unit, kept):
         yield f"{unit.name} was edited since release {kept.number} wrote it: dsv4ctl plan   shows how"
     if unit.needs_reload:
@@ -46,6 +46,11 @@ def _name(host: Host, digest: str) -> str:
         return "an unknown release"
     kept = (one for one in host.store.releases.all() if digest in (i.digest for i in one.generation.release.instances))
     return digest + _number(max(kept, key=lambda one: one.number, default=None))
+
+
+def _again(kept: Kept | None) -> str:
+    """What to type to have what is written down run."""
+    return f"dsv4ctl rollback {kept.number}" if kept else "dsv4ctl deploy"
 
 
 def _number(kept: Kept | None) -> str:

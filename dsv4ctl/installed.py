@@ -64,12 +64,24 @@ def _nothing(host: Host) -> Problem:
     """What to say where no instance is known: units that have lost their files, adopted engines, or really nothing."""
     if lost := faults(host):
         why = "; ".join(f"nothing is known of {unit}: {said}" for unit, said in lost.items())
-        return NotReady(f"cannot go on: {why}", hint="dsv4ctl deploy   writes it anew")
+        return NotReady(f"cannot go on: {why}", hint=f"{anew(host, next(iter(lost)))}   writes it anew")
     scopes = systemd.show((ADOPTED_SCOPES,)) if systemd.is_running() else {}
     if there := [name for name, unit in sorted(scopes.items()) if unit.active is ActiveState.ACTIVE]:
         why = f"nothing is deployed here, and no release knows what was started by hand: {', '.join(there)}"
         return NotReady(f"cannot go on: {why}", hint="dsv4ctl deploy, with --config FILE where adopt --out wrote one")
     return Problem("cannot go on: nothing is deployed here", hint="dsv4ctl deploy --mode single-tp4")
+
+
+def anew(host: Host, unit: str) -> str:
+    """What to type to have the files of a unit as they were: not a deploy, which goes by the config and by its options,
+    while a release knows the unit."""
+    path = f"{UNIT_FOLDER}/{unit}"
+    knows = (
+        one.number
+        for one in host.store.releases.backwards()
+        if any(file.path == path for file in one.generation.release.files)
+    )
+    return next((f"dsv4ctl rollback {number}" for number in knows), "dsv4ctl deploy")
 
 
 def release(host: Host, kept: Iterable[Kept] | None = None) -> Kept | None:

@@ -56,12 +56,12 @@ def _status(host: Host, roles: tuple[str, ...], query: gpus.Query) -> Status:
         reading = pool.submit(query.view) if wants_gpus else None
         kept = installed.release(host)
         rows = tuple(pool.map(lambda i: _row(host, i, units[i.unit], kept), instances))
-        bare = tuple(pool.map(_unwritten, (units[name] for name in lost)))
+        bare = tuple(pool.map(lambda name: _unwritten(host, units[name]), lost))
         theirs = tuple(pool.map(_adopted_row, taken_over))
         view = reading.result() if reading else GpuView()
     faults = (
         *(f"nothing is known of {unit}: {why}" for unit, why in lost.items()),
-        *(missing_words(units[unit], by) for unit, by in away.items()),
+        *(missing_words(units[unit], by, installed.anew(host, unit)) for unit, by in away.items()),
         *_amiss(host, rows),
         *(ended_words(scope) for scope in _ended(host, taken_over, rows)),
     )
@@ -92,10 +92,10 @@ def _by_hand() -> Iterable[str]:
     return unmanaged.words()
 
 
-def _unwritten(unit: Unit) -> Row:
+def _unwritten(host: Host, unit: Unit) -> Row:
     from dsv4ctl import unwritten  # noqa: PLC0415 -- the engine's options are read where nothing else is left
 
-    return unwritten.row(unit)
+    return unwritten.row(unit, installed.anew(host, unit.name))
 
 
 def _held(host: Host, pause: Pause | None, instances: Iterable[Instance]) -> Iterable[str]:
@@ -146,12 +146,12 @@ def missing(instances: Iterable[Instance], lost: Iterable[str]) -> Mapping[str, 
     return {unit: tuple(by for other, by in needed if other == unit) for unit, _ in needed}
 
 
-def missing_words(unit: Unit, by: tuple[str, ...]) -> str:
-    """That a unit is missing, and how it comes back."""
+def missing_words(unit: Unit, by: tuple[str, ...], anew: str) -> str:
+    """That a unit is missing, and how it comes back; `anew` is what to type to have its file written again."""
     need = f"and {' and '.join(by)} {'need' if len(by) > 1 else 'needs'} it"
     if unit.load is LoadState.MASKED:
-        return f"{unit.name} is masked, {need}: systemctl unmask {unit.name}, then dsv4ctl deploy"
-    return f"{unit.name} is not installed any more, {need}: dsv4ctl deploy   writes it anew"
+        return f"{unit.name} is masked, {need}: systemctl unmask {unit.name}, then {anew}"
+    return f"{unit.name} is not installed any more, {need}: {anew}   writes it anew"
 
 
 def degraded(rows: tuple[Row, ...], instances: tuple[Instance, ...]) -> Iterable[Row]:

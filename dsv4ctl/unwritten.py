@@ -7,8 +7,11 @@ from dsv4ctl.model import ActiveState, Unit
 from dsv4ctl.names import instance_of
 
 
-def row(unit: Unit) -> Row:
-    """Its row in the table. The supervisor keeps its command line, and the engine's stands at its end."""
+def row(unit: Unit, anew: str) -> Row:
+    """Its row in the table; `anew` is what to type to have it written down again.
+
+    The supervisor keeps its command line, and the engine's stands at its end.
+    """
     argv = procs.arguments(unit.main_pid) if unit.main_pid else ()
     launch = readback.launch(argv[argv.index("--") + 1 :]) if "--" in argv else None
     stands = standing.of(unit, None)
@@ -33,5 +36,5 @@ def row(unit: Unit) -> Row:
         gpus=(),
         gpu_used_bytes=None,
         restarts=unit.restarts,
-        words="what it is for is written down nowhere any more (try: dsv4ctl deploy   writes it anew)",
+        words=f"what it is for is written down nowhere any more (try: {anew}   writes it anew)",
     )

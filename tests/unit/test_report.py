@@ -48,11 +48,12 @@ def test_a_router_that_is_no_unit_of_ours_any_more_is_missing_for_all_that_need_
 def test_a_masked_unit_and_one_that_is_gone_say_how_they_come_back() -> None:
     router = replace(UNIT, name="dsv4-router.service", load=LoadState.MASKED)
 
-    assert missing_words(router, ("a", "b")) == (
-        "dsv4-router.service is masked, and a and b need it: systemctl unmask dsv4-router.service, then dsv4ctl deploy"
+    assert missing_words(router, ("a", "b"), "dsv4ctl rollback 3") == (
+        "dsv4-router.service is masked, and a and b need it: "
+        "systemctl unmask dsv4-router.service, then dsv4ctl rollback 3"
     )
-    assert missing_words(replace(router, load=LoadState.NOT_FOUND), ("a",)) == (
-        "dsv4-router.service is not installed any more, and a needs it: dsv4ctl deploy   writes it anew"
+    assert missing_words(replace(router, load=LoadState.NOT_FOUND), ("a",), "dsv4ctl rollback 3") == (
+        "dsv4-router.service is not installed any more, and a needs it: dsv4ctl rollback 3   writes it anew"
     )
 
 

@@ -172,4 +172,4 @@ def test_a_unit_that_has_lost_its_file_is_named_and_is_not_nothing(host: Host) -
         NotReady, match=r"nothing is known of dsv4-[\w-]+\.service: cannot read \S+: no such file"
     ) as caught:
         installed.chosen(host, ())
-    assert caught.value.hint == "dsv4ctl deploy   writes it anew"
+    assert caught.value.hint == "dsv4ctl rollback 3   writes it anew"
