@@ -6,7 +6,7 @@ from dsv4ctl import dropins, installed, procs
 from dsv4ctl.generations import Kept
 from dsv4ctl.host import Host
 from dsv4ctl.model import HostView, Instance, Unit
-from dsv4ctl.names import UNIT_FOLDER
+from dsv4ctl.names import RELEASE_VARIABLE, UNIT_FOLDER
 
 
 def of(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Iterator[str]:
@@ -17,7 +17,7 @@ def of(host: Host, instance: Instance, unit: Unit, kept: Kept | None) -> Iterato
     3. systemd has not read its files yet
     4. a drop-in changes it, as `systemctl edit` writes one, or will when systemd has read it
     """
-    if unit.main_pid and (runs := procs.environment(unit.main_pid).get("DSV4CTL_RELEASE", "")) != instance.digest:
+    if unit.main_pid and (runs := procs.environment(unit.main_pid).get(RELEASE_VARIABLE, "")) != instance.digest:
         name = _name(host, runs)
         yield f"{unit.name} still runs {name}, its files say {instance.digest}{_number(kept)}: {_again(kept)}"
     if kept is not None and _differs(host, unit, kept):

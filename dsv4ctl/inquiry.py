@@ -9,7 +9,7 @@ from dsv4ctl import blame, census, gpus, procs, shm, signs, sockets, threads, wh
 from dsv4ctl.blame import Blame, GpuHold, Request, Scene, Suspect, Verdict, words
 from dsv4ctl.blame import gpus as memory
 from dsv4ctl.blame.gpus import Proofs
-from dsv4ctl.clock import Clock, RealClock
+from dsv4ctl.clock import RealClock
 from dsv4ctl.free import Found
 from dsv4ctl.model import Gpu, GpuView, Holder, Identity, Instance, Process
 from dsv4ctl.problems import ForeignHolder, WrongOption
@@ -19,7 +19,6 @@ from dsv4ctl.signs import Signs
 # of those that fork and end all the while nobody is left at the end of a look, but their group and signs are told.
 LOOKS_FOR_THE_LIVING = 5
 PATIENCE_S = 2.0
-REAL = RealClock()
 # What an engine's processes are files of, whatever they call themselves. One of another name is looked at when it holds
 # something that was asked for.
 INTERPRETERS = ("python", "pypy", "sglang")
@@ -62,7 +61,7 @@ class Present:
         return frozenset(on_gpus | {process.pid for holder in self.on_ports for process in holder.processes})
 
 
-def look(wanted: Wanted, view: GpuView | None = None, clock: Clock = REAL) -> Found:
+def look(wanted: Wanted, view: GpuView | None = None) -> Found:
     """Look at the host and judge. `view`: the GPUs as they were read just now, else they are read when wanted.
 
     A holder that ended while it was looked at may have handed on what it holds, so then it is looked again.
@@ -70,7 +69,8 @@ def look(wanted: Wanted, view: GpuView | None = None, clock: Clock = REAL) -> Fo
     the rim raises.
     """
     seen = view if view is not None else _read(wanted)
-    began, looks = clock.now(), 0
+    clock, looks = RealClock(), 0
+    began = clock.now()
     while True:
         found, looks = _look(wanted, seen), looks + 1
         is_late = clock.now() - began >= PATIENCE_S
@@ -120,10 +120,9 @@ def _look(wanted: Wanted, seen: GpuView) -> Found:
     processes = there | census.everything()
     known = {pid: shown[pid] for pid, process in there.items() if processes[pid].identity == process.identity}
     holds = gpu_holds(seen, processes, wanted.gpus)
-    holding = {hold.pid for hold in holds if hold.believed}
     likely = {pid for pid, process in processes.items() if _may_be_an_engine(process)}
     present = Present(processes=processes, holds=holds, on_ports=on_ports)
-    scene = _scene(wanted, present, signs.of((likely | holding) - known.keys()) | known)
+    scene = _scene(wanted, present, signs.of((likely | present.holding) - known.keys()) | known)
     request = Request(
         ports=wanted.ports,
         gpus=wanted.gpus,

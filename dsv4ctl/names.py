@@ -9,6 +9,10 @@ UNIT_FOLDER = "/etc/systemd/system"
 INSTANCE_FOLDER = "/var/lib/dsv4ctl/instances"
 # A section that systemd skips, and that every unit of ours has.
 MARKER = "[X-Dsv4ctl]"
+
+# Variables that every engine gets, and workers wipe: absence proves nothing.
+RELEASE_VARIABLE = "DSV4CTL_RELEASE"
+INSTANCE_VARIABLE = "DSV4CTL_INSTANCE"
 # How a line of the supervisor's own begins, among those of its engine.
 NOTE = "dsv4ctl: "
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dsv4ctl import installed, maintenance, procs, sockets, systemd
 from dsv4ctl.host import Host
 from dsv4ctl.model import HostView, Instance, Phase, PortView, Release, Unit
-from dsv4ctl.names import SERVICES, TARGET, instance_of
+from dsv4ctl.names import RELEASE_VARIABLE, SERVICES, TARGET, instance_of
 
 
 def host(host: Host, release: Release | None) -> HostView:
@@ -46,7 +46,7 @@ def _running_digest(unit: Unit, wanted: Instance | None) -> str:
     if not unit.main_pid:
         return ""
     environment = procs.environment(unit.main_pid)
-    digest = environment.get("DSV4CTL_RELEASE", "")
+    digest = environment.get(RELEASE_VARIABLE, "")
     # A drop-in is a setting of the operator's own; status names it, and no deploy undoes it.
     if wanted is None or digest != wanted.digest or unit.drop_ins:
         return digest

@@ -22,27 +22,25 @@ class PairVerdict(StrEnum):
     GARBAGE = "garbage"
 
 
-# What to type next about each.
-ADVICE: Mapping[PairVerdict, str] = {
+# What to type next about each verdict …
+_OTHER_WAY = "dsv4ctl deploy --transfer-backend …"
+_AT_FAULT = (PairVerdict.ROUTER, PairVerdict.PREFILL, PairVerdict.DECODE)
+
+# … where the router never served, so that it is down: what to look at, and what to deploy instead.
+UNPROVED: Mapping[PairVerdict, str] = {
     PairVerdict.OK: "",
-    PairVerdict.ROUTER: "dsv4ctl logs router, then systemctl restart dsv4-router",
-    PairVerdict.PREFILL: "dsv4ctl logs prefill, then systemctl restart dsv4-prefill",
-    PairVerdict.HAND_OFF: "systemctl restart dsv4-decode dsv4-prefill, then dsv4ctl probe; or another way of handing KV"
-    " over: dsv4ctl deploy --transfer-backend …",
-    PairVerdict.DECODE: "dsv4ctl logs decode, then systemctl restart dsv4-decode",
-    PairVerdict.GARBAGE: "dsv4ctl deploy --transfer-backend …   tells whether it comes with the way of handing KV over;"
+    **{one: f"dsv4ctl logs {one}" for one in _AT_FAULT},
+    PairVerdict.HAND_OFF: f"dsv4ctl logs prefill decode; or another way of handing KV over: {_OTHER_WAY}",
+    PairVerdict.GARBAGE: f"{_OTHER_WAY}   tells whether it comes with the way of handing KV over;"
     " else look at the model and at switches of kernels in [engine]",
 }
 
-# The same where the router never served, so that it is down: what to look at, and what to deploy instead.
-UNPROVED: Mapping[PairVerdict, str] = {
-    PairVerdict.OK: "",
-    PairVerdict.ROUTER: "dsv4ctl logs router",
-    PairVerdict.PREFILL: "dsv4ctl logs prefill",
-    PairVerdict.HAND_OFF: "dsv4ctl logs prefill decode; or another way of handing KV over: dsv4ctl deploy"
-    " --transfer-backend …",
-    PairVerdict.DECODE: "dsv4ctl logs decode",
-    PairVerdict.GARBAGE: ADVICE[PairVerdict.GARBAGE],
+# … where all three are there.
+ADVICE: Mapping[PairVerdict, str] = {
+    **UNPROVED,
+    **{one: f"{UNPROVED[one]}, then systemctl restart dsv4-{one}" for one in _AT_FAULT},
+    PairVerdict.HAND_OFF: "systemctl restart dsv4-decode dsv4-prefill, then dsv4ctl probe; or another way of handing KV"
+    f" over: {_OTHER_WAY}",
 }
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dsv4ctl import census, procs, threads
-
-MARKER = "DSV4CTL_INSTANCE"
+from dsv4ctl.names import INSTANCE_VARIABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +29,7 @@ def of(pids: Iterable[int]) -> dict[int, Signs]:
 
 
 def _read(pid: int) -> Signs:
-    environment, marked = census.environment_of(pid), MARKER in procs.environment(pid)
+    environment, marked = census.environment_of(pid), INSTANCE_VARIABLE in procs.environment(pid)
     return Signs(
         environment=environment,
         marked=marked,

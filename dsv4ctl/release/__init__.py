@@ -8,7 +8,7 @@ from typing import TypeAlias
 from dsv4ctl import modes, placement, record, unitfile
 from dsv4ctl.engine import router, sglang, transfer
 from dsv4ctl.model import HostSpec, Instance, Machine, Peer, Release, RenderedFile, Role
-from dsv4ctl.names import INSTANCE_FOLDER, SLICE, TARGET, UNIT_FOLDER
+from dsv4ctl.names import INSTANCE_FOLDER, INSTANCE_VARIABLE, RELEASE_VARIABLE, SLICE, TARGET, UNIT_FOLDER
 from dsv4ctl.problems import BadConfig, EngineMissing, GpuProblem, Problem
 from dsv4ctl.release import place, unit
 from dsv4ctl.release.place import Place
@@ -121,7 +121,7 @@ def _instance(spec: HostSpec, machine: Machine, texts: Texts, places: tuple[Plac
     digest = _digest(
         *_builds(machine, one.role), *(file.text for file in _instance_files(spec, machine, texts, (draft,)))
     )
-    stamped = {"DSV4CTL_RELEASE": digest, "DSV4CTL_INSTANCE": one.name}
+    stamped = {RELEASE_VARIABLE: digest, INSTANCE_VARIABLE: one.name}
     environment = tuple(sorted({**dict(draft.environment), **stamped}.items()))
     return replace(draft, digest=digest, environment=environment)
 

@@ -14,6 +14,7 @@ from dsv4ctl import pidfd, procs
 from dsv4ctl.clock import RealClock
 from dsv4ctl.model import Identity
 from dsv4ctl.problems import Problem
+from tests.unit.test_procs import HEEDS_TERM, named, path_of
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -22,12 +23,6 @@ import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("up", flush=True)
 time.sleep(60)
-"""
-HEEDS_TERM = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
-print("up", flush=True)
-signal.pause()
 """
 # Each child has the next one and goes: whoever looks once and kills what it saw has missed one.
 FORKS_ON = """
@@ -38,16 +33,6 @@ while True:
         time.sleep(0.03)
         os._exit(0)
 """
-
-
-def path_of(folder: Path) -> str:
-    return f"/{folder.relative_to(procs.cgroup_root())}"
-
-
-def named(process: subprocess.Popen[str]) -> Identity:
-    found = procs.identity(process.pid)
-    assert found is not None
-    return found
 
 
 def test_a_signal_reaches_the_process_that_is_meant(start: Start) -> None:
